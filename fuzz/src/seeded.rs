@@ -4,7 +4,7 @@
 //! `fuzz/regressions/TARGET/`, where this finds them, and keep them there.
 
 #[path = "../../crates/tollgate/tests/random/mod.rs"]
-mod random;
+pub(crate) mod random;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -7,10 +7,12 @@ use std::fmt;
 use std::ops::Add;
 
 /// Passed and failed tests. Skipped ones are in neither number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestTally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
+    /// Tests that passed only when they were repeated, as nextest lists them.
+    pub(crate) flaky: Vec<String>,
 }
 
 /// Whose output is read. nextest shows the output of a failing test, libtest's result line
@@ -22,7 +24,7 @@ pub(crate) enum TestRunner {
 }
 
 impl TestTally {
-    /// The results in one line of output, or `None` for any line that is not a summary.
+    /// The results in one line of output, or `None` for any line that has none.
     pub(crate) fn from_line(runner: TestRunner, line: &str) -> Option<Self> {
         let line = without_colours(line);
         match runner {
@@ -32,9 +34,13 @@ impl TestTally {
                 Some(Self::sum(counts.split(';')))
             }
             //      Summary [   5.009s] 4 tests run: 2 passed (1 slow), 1 failed, 1 timed out
+            //    FLAKY 2/3 [   0.004s] (1/2) tollgate-cli::suite resp::wire::reads_all
             TestRunner::Nextest => {
-                let summary = line.trim_start().strip_prefix("Summary [")?;
-                let (_tests, counts) = summary.split_once(" run: ")?;
+                let line = line.trim();
+                if let Some(flaky) = line.strip_prefix("FLAKY ") {
+                    return Some(Self { flaky: vec![flaky.to_owned()], ..Self::default() });
+                }
+                let (_tests, counts) = line.strip_prefix("Summary [")?.split_once(" run: ")?;
                 Some(Self::sum(counts.split(',')))
             }
         }
@@ -59,8 +65,11 @@ impl TestTally {
 impl Add for TestTally {
     type Output = Self;
 
-    fn add(self, other: Self) -> Self {
-        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    fn add(mut self, other: Self) -> Self {
+        let new = other.flaky.into_iter().filter(|line| !self.flaky.contains(line));
+        let new = new.collect::<Vec<_>>();
+        self.flaky.extend(new);
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed, ..self }
     }
 }
 
@@ -88,10 +97,14 @@ fn without_colours(line: &str) -> String {
 mod tests {
     use super::*;
 
+    fn counts(passed: u64, failed: u64) -> TestTally {
+        TestTally { passed, failed, ..TestTally::default() }
+    }
+
     /// Each row: a line of output, and the (passed, failed) in it if it is a summary.
     fn check(runner: TestRunner, rows: &[(&str, Option<(u64, u64)>)]) {
         for (line, expected) in rows {
-            let expected = expected.map(|(passed, failed)| TestTally { passed, failed });
+            let expected = expected.map(|(passed, failed)| counts(passed, failed));
             assert_eq!(TestTally::from_line(runner, line), expected, "{runner:?}: {line:?}");
         }
     }
@@ -137,8 +150,20 @@ mod tests {
     }
 
     #[test]
+    fn flaky_tests_are_listed_once() {
+        let line = "   \u{1b}[33mFLAKY 2/3\u{1b}[0m [   0.043s] (2/2) testkit wait::tests::waits\n";
+        let flaky = TestTally::from_line(TestRunner::Nextest, line).expect("a flaky test");
+        let sum = counts(1, 0) + flaky.clone() + flaky;
+        assert_eq!(sum.flaky, ["2/3 [   0.043s] (2/2) testkit wait::tests::waits"]);
+        assert_eq!((sum.passed, sum.failed), (1, 0));
+        let quoted = "  TRY 2 PASS [   0.043s] (2/2) testkit wait::tests::waits\n";
+        assert_eq!(TestTally::from_line(TestRunner::Nextest, quoted), None);
+        assert_eq!(TestTally::from_line(TestRunner::Libtest, line), None);
+    }
+
+    #[test]
     fn adds_up_and_prints_plainly() {
-        let sum = TestTally { passed: 40, failed: 1 } + TestTally { passed: 2, failed: 0 };
+        let sum = counts(40, 1) + counts(2, 0);
         assert_eq!(sum.to_string(), "42 passed, 1 failed");
     }
 }

@@ -56,7 +56,10 @@ pub(crate) fn run(options: &TestOptions) -> bool {
         println!("[{number}, {}] {}: {}", seconds(started), step.name, step.action);
         let step_started = now();
         let (passed, tally) = step.action.run();
+        // A step that broke without naming a test must not hide behind "0 failed".
+        let unnamed = u64::from(!passed && tally.failed == 0);
         total = total + tally;
+        total.failed += unnamed;
         if passed {
             println!("[{number}] {} passed in {}\n", step.name, seconds(step_started));
         } else {
@@ -66,12 +69,14 @@ pub(crate) fn run(options: &TestOptions) -> bool {
                 step.repeat_command()
             );
             failures.push(step);
-            // A step that broke without naming a test must not hide behind "0 failed".
-            total.failed += u64::from(tally.failed == 0);
         }
     }
     for step in &failures {
         println!("failed: {}; to repeat it alone: {}", step.name, step.repeat_command());
+    }
+    println!("flaky tests, which passed when repeated: {}", total.flaky.len());
+    for line in &total.flaky {
+        println!("flaky: {line}");
     }
     println!("steps: {}, elapsed: {}", steps.len(), seconds(started));
     println!("{total}");
@@ -243,6 +248,9 @@ fn seconds(since: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn parse(line: &str) -> TestOptions {
@@ -271,6 +279,33 @@ mod tests {
         for (line, expected) in rows {
             assert_eq!(parse(line).fuzz_seconds, Some(expected), "{line:?}");
         }
+    }
+
+    /// `tests/main.rs` takes files in by name: one that is forgotten would never run.
+    #[test]
+    fn every_file_of_tests_is_part_of_a_program() {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let mut files = 0;
+        for package in fs::read_dir(crate::root().join("crates")).expect("the crates").flatten() {
+            let tests = package.path().join("tests");
+            let (main, manifest) = (tests.join("main.rs"), package.path().join("Cargo.toml"));
+            for entry in fs::read_dir(&tests).into_iter().flatten().flatten() {
+                let (path, module) = (entry.path(), entry.path().join("mod.rs"));
+                let name = path.file_stem().expect("a name").display().to_string();
+                if path == main
+                    || !(path.extension().is_some_and(|it| it == "rs") || module.exists())
+                {
+                    continue;
+                }
+                files += 1;
+                let text = read(&path) + &read(&module);
+                let has_tests = text.contains("#[test]") || text.contains("\nmod ");
+                let listed = read(&main).contains(&format!("mod {name};\n"))
+                    || read(&manifest).contains(&format!("\"tests/{name}.rs\""));
+                assert!(listed || !has_tests, "no program has the tests of {}", path.display());
+            }
+        }
+        assert!(files > 30, "{files} files");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `tollgate check`: what is said about rules files, to people and to programs, and the exit code.
 
-mod command;
-
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +7,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 #[cfg(unix)]
-use command::paste;
-use command::{CommandOutput, feed, file, run, run_with, tollgate};
+use crate::command::paste;
+use crate::command::{CommandOutput, feed, file, run, run_with, tollgate};
 
 const GOOD: &str = "rules: [{ name: api, key: '{user}', limits: [10/second, 100/minute] }]\n";
 

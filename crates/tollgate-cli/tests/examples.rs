@@ -1,15 +1,13 @@
 //! The rules files to start from do what their first lines say: each is checked, and meets a trace
 //! on a virtual clock.
 
-mod command;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use command::{run, run_with};
+use crate::command::{run, run_with};
 
 /// Microseconds.
 const SECOND: u64 = 1_000_000;

@@ -1,10 +1,8 @@
 //! `tollgate schema`: what editors get.
 
-mod command;
-
 use serde_json::Value;
 
-use command::run;
+use crate::command::run;
 
 #[test]
 fn the_schema_is_whole() {

@@ -1,7 +1,5 @@
 //! The command `tollgate simulate` from outside: what goes in, what comes out, the exit code.
 
-mod command;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -11,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 #[cfg(unix)]
-use command::paste;
-use command::{CommandOutput, file, run, run_with, tollgate};
+use crate::command::paste;
+use crate::command::{CommandOutput, file, run, run_with, tollgate};
 
 const DOCUMENTS: &str = include_str!("../../tollgate/tests/data/documents.jsonl");
 const ALGORITHMS: &str = include_str!("../../tollgate/tests/data/algorithms.jsonl");

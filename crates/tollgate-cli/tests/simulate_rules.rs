@@ -1,12 +1,10 @@
 //! `tollgate simulate --rules`: facts in, answers out, and what a candidate would change.
 
-mod command;
-
 use serde_json::{Value, json};
 
 #[cfg(unix)]
-use command::paste;
-use command::{CommandOutput, file, run, run_with};
+use crate::command::paste;
+use crate::command::{CommandOutput, file, run, run_with};
 
 /// One rule of each standing.
 const RULES: &str = r#"

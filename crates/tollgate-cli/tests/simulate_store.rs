@@ -1,11 +1,8 @@
 //! `simulate --store`: a trace through the real scripts gives what it gives in memory.
 
-mod command;
-mod gatekeepers;
-
 use std::fmt::Write as _;
 
-use command::{CommandOutput, run_with};
+use crate::command::{CommandOutput, run_with};
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis as Redis;
 

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -26,7 +25,9 @@ use tollgate::{Clock, Micros};
 use tollgate_shared::blocks::{Blocks, KeyHash};
 
 use crate::error::{ErrorClass, StoreError};
+use crate::transport::command::RedisCommand;
 use crate::transport::link::{AbortOnDropTask, Link};
+use crate::transport::value::RedisValue;
 use census::InstanceCensus;
 use exchange::{ExchangeReply, InstanceKeys};
 pub use fact_replica::SharedChangeId;
@@ -451,15 +452,14 @@ impl ExchangeTask {
 
     /// The others need not wait until they miss this instance.
     async fn announce_leaving(&self) {
-        let mut cmd = redis::cmd("ZREM");
-        cmd.arg(self.keys.live()).arg(&self.instance_name);
-        let _ = self.send_command(cmd).await;
+        let leave = RedisCommand::new("ZREM").arg(self.keys.live()).arg(&self.instance_name);
+        let _ = self.send_command(leave).await;
         self.state.progress.send_replace(u64::MAX);
     }
 
-    async fn send_command(&self, cmd: Cmd) -> Result<Value, StoreError> {
+    async fn send_command(&self, command: RedisCommand) -> Result<RedisValue, StoreError> {
         let late = || StoreError::new(ErrorClass::Timeout, "instances cannot tell each other");
-        let reply = timeout(CALL_TIMEOUT, self.link.run(cmd, Some(CONTROL_SLOT))).await;
+        let reply = timeout(CALL_TIMEOUT, self.link.run(command, Some(CONTROL_SLOT))).await;
         reply.unwrap_or_else(|_| Err(late()))
     }
 }
@@ -467,7 +467,7 @@ impl ExchangeTask {
 /// 128 bits that nobody else has.
 fn random() -> String {
     let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random numbers");
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use aws_lc_rs::digest;
-use redis::{Cmd, Value};
+use sha1::{Digest, Sha1};
 use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
@@ -14,6 +13,8 @@ use tollgate_shared::TimeSource;
 use crate::error::{ErrorClass, StoreError};
 use crate::script::call::{ScriptBody, ScriptCall};
 use crate::script::state::{StateKind, push_number, suffix};
+use crate::transport::command::RedisCommand;
+use crate::transport::value::RedisValue;
 
 pub(crate) mod call;
 pub(crate) mod keys;
@@ -39,10 +40,12 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     .join("\n")
 });
 
-static SHA1: LazyLock<String> = LazyLock::new(|| {
-    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, TEXT.as_bytes());
-    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-});
+static SHA1: LazyLock<String> = LazyLock::new(|| sha1_hex(&TEXT));
+
+/// The name that a server gives to a script.
+pub(crate) fn sha1_hex(text: &str) -> String {
+    Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// The most limits that a byte can name.
 const LIMITS_PER_BYTE_MAX: usize = 255;
@@ -53,24 +56,24 @@ const CALLER_TTL_MS: u64 = 3_600_000;
 const TTL_SLACK_MS: u64 = 1_000;
 
 /// Loads the script into a server.
-pub(crate) fn load() -> Cmd {
-    redis::cmd("SCRIPT").arg("LOAD").arg(TEXT.as_str()).take()
+pub(crate) fn load() -> RedisCommand {
+    RedisCommand::new("SCRIPT").arg("LOAD").arg(TEXT.as_str())
 }
 
 /// Runs the script for these calls, by its name. All are of one instant and, in a cluster, one slot.
-pub(crate) fn assemble(calls: &[ScriptCall]) -> Cmd {
-    push_calls(redis::cmd("EVALSHA").arg(SHA1.as_str()).take(), calls)
+pub(crate) fn assemble(calls: &[ScriptCall]) -> RedisCommand {
+    push_calls(RedisCommand::new("EVALSHA").arg(SHA1.as_str()), calls)
 }
 
 /// As [`assemble`], with the text: for a server that does not know the script.
-pub(crate) fn eval(calls: &[ScriptCall]) -> Cmd {
-    push_calls(redis::cmd("EVAL").arg(TEXT.as_str()).take(), calls)
+pub(crate) fn eval(calls: &[ScriptCall]) -> RedisCommand {
+    push_calls(RedisCommand::new("EVAL").arg(TEXT.as_str()), calls)
 }
 
-fn push_calls(mut cmd: Cmd, calls: &[ScriptCall]) -> Cmd {
-    cmd.arg(calls.iter().map(|call| call.keys.len()).sum::<usize>());
+fn push_calls(mut command: RedisCommand, calls: &[ScriptCall]) -> RedisCommand {
+    command.push_number(calls.iter().map(|call| call.keys.len() as u64).sum());
     for key in calls.iter().flat_map(|call| &call.keys) {
-        cmd.arg(&key[..]);
+        command.push(key);
     }
     let mut limits = CallLimits::default();
     let mut tokens = Vec::with_capacity(calls.len());
@@ -92,17 +95,17 @@ fn push_calls(mut cmd: Cmd, calls: &[ScriptCall]) -> Cmd {
         }
     }
     match calls.first().and_then(|call| call.now) {
-        Some(now) => cmd.arg(now),
-        None => cmd.arg(""),
-    };
-    cmd.arg(tokens);
+        Some(now) => command.push_number(now),
+        None => command.push(""),
+    }
+    command.push(tokens);
     for limit in limits.list {
-        cmd.arg(&limit[..]);
+        command.push(limit);
     }
     for body in bodies.into_iter().rev() {
-        cmd.arg(body);
+        command.push(body);
     }
-    cmd
+    command
 }
 
 /// The limits of one call of the script. Bound: those of the calls that travel together.
@@ -138,16 +141,16 @@ fn body_with_limits(body: &ScriptBody, limits: &[usize]) -> Vec<u8> {
 }
 
 /// The reply taken apart: for each call the instant and what it was told.
-pub(crate) fn split(reply: Value, calls: usize) -> Vec<Result<Value, StoreError>> {
-    let Value::Array(replies) = reply else { return vec![Err(not_understood()); calls] };
+pub(crate) fn split(reply: RedisValue, calls: usize) -> Vec<Result<RedisValue, StoreError>> {
+    let RedisValue::Array(replies) = reply else { return vec![Err(not_understood()); calls] };
     let mut replies = replies.into_iter();
-    let Some(now @ Value::Int(_)) = replies.next() else {
+    let Some(now @ RedisValue::Int(_)) = replies.next() else {
         return vec![Err(not_understood()); calls];
     };
     if replies.len() != calls {
         return vec![Err(not_understood()); calls];
     }
-    replies.map(|one| Ok(Value::Array(vec![now.clone(), one]))).collect()
+    replies.map(|one| Ok(RedisValue::Array(vec![now.clone(), one]))).collect()
 }
 
 pub(crate) fn not_understood() -> StoreError {
@@ -179,18 +182,18 @@ pub(crate) enum StoredValue {
 }
 
 impl ScriptReply {
-    pub(crate) fn read(value: Value) -> Result<ScriptReply, StoreError> {
-        let Value::Array(parts) = value else { return Err(not_understood()) };
-        let [Value::Int(now), said] =
-            <[Value; 2]>::try_from(parts).map_err(|_| not_understood())?
+    pub(crate) fn read(value: RedisValue) -> Result<ScriptReply, StoreError> {
+        let RedisValue::Array(parts) = value else { return Err(not_understood()) };
+        let [RedisValue::Int(now), said] =
+            <[RedisValue; 2]>::try_from(parts).map_err(|_| not_understood())?
         else {
             return Err(not_understood());
         };
         let now = Micros::new(u64::try_from(now).map_err(|_| not_understood())?);
         let (code, found) = match said {
-            Value::Array(list) => {
+            RedisValue::Array(list) => {
                 let mut list = list.into_iter();
-                let Some(Value::Int(code)) = list.next() else { return Err(not_understood()) };
+                let Some(RedisValue::Int(code)) = list.next() else { return Err(not_understood()) };
                 (code, list.map(StoredValue::read).collect::<Result<_, _>>()?)
             }
             value => (0, vec![StoredValue::read(value)?]),
@@ -205,11 +208,11 @@ impl ScriptReply {
 }
 
 impl StoredValue {
-    fn read(value: Value) -> Result<StoredValue, StoreError> {
+    fn read(value: RedisValue) -> Result<StoredValue, StoreError> {
         match value {
-            Value::BulkString(value) if value.is_empty() => Ok(StoredValue::Nothing),
-            Value::BulkString(value) => Ok(StoredValue::Value(value)),
-            Value::Int(0) => Ok(StoredValue::Foreign),
+            RedisValue::BulkString(value) if value.is_empty() => Ok(StoredValue::Nothing),
+            RedisValue::BulkString(value) => Ok(StoredValue::Value(value)),
+            RedisValue::Int(0) => Ok(StoredValue::Foreign),
             _ => Err(not_understood()),
         }
     }

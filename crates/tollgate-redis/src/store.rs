@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use redis::Value;
 use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
@@ -31,9 +30,11 @@ use crate::script::call::{ScriptBody, ScriptCall};
 use crate::script::keys::{self, RedisKeyNamer};
 use crate::script::request::{self, ScriptRequest};
 use crate::script::{self, ScriptReply, StateWrite};
+use crate::transport::command::RedisCommand;
 use crate::transport::link::Link;
 use crate::transport::stats::LinkStats;
 use crate::transport::url::StoreUrl;
+use crate::transport::value::RedisValue;
 
 use multi_slot::{PartialFailurePolicy, StoreAnswer};
 
@@ -390,9 +391,9 @@ impl RedisStore {
     /// Forgets what is used of a limit. Whether there was anything.
     pub async fn reset(&self, limit: &Limit, key: Key<'_>) -> Result<bool, StoreError> {
         let key = self.key_namer.key(self.key_namer.subject(key.as_bytes()), limit, 0);
-        let del = redis::cmd("DEL").arg(&key[..]).take();
+        let del = RedisCommand::new("DEL").arg(&key[..]);
         match self.link.run(del, Some(keys::slot(&key))).await? {
-            Value::Int(count) => Ok(count > 0),
+            RedisValue::Int(count) => Ok(count > 0),
             _ => Err(script::not_understood()),
         }
     }

@@ -4,7 +4,9 @@ pub mod stats;
 pub mod url;
 
 pub(crate) mod batch;
+pub(crate) mod command;
 pub(crate) mod link;
+pub(crate) mod value;
 
 mod cluster;
 mod connect;
@@ -14,6 +16,11 @@ mod node;
 mod pipe;
 mod reply_reader;
 mod sentinel;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "transport/no_tls.rs"]
+mod tls;
 
 #[cfg(test)]
 pub(crate) mod tests;

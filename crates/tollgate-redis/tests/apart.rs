@@ -1,10 +1,9 @@
 //! Requests whose keys are on different nodes of a cluster: every limit gets what is its own, whoever
 //! refuses, fails or stops waiting.
 
-mod shared;
-
 use std::time::Duration;
 
+use crate::shared;
 use testkit::redis::{TestRedisCluster, TestRedisLaunch};
 use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};

@@ -5,11 +5,10 @@
 //! runs, stands, goes back and jumps. A lane is one sequence; lanes run beside each other, so that
 //! calls are on their way together. A failure prints its lane's seed.
 
-mod shared;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::shared;
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis;
 use tollgate::time::MAX_EXACT;

@@ -1,10 +1,9 @@
 //! Many askers at once: never more than a limit allows, on one server and across the slots of a
 //! cluster.
 
-mod shared;
-
 use std::sync::Arc;
 
+use crate::shared;
 use testkit::redis::{TestRedis, TestRedisCluster};
 use tollgate::{Act, Algorithm, Check, Limit, Micros, Outcome};
 use tollgate_redis::{RedisOptions, RedisStore, StoreUrl};

@@ -1,10 +1,9 @@
 //! What is stored: values of others and damaged ones harm nobody, everything expires, and no value
 //! grows beyond its bound.
 
-mod shared;
-
 use std::time::Duration;
 
+use crate::shared;
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis;
 use tollgate::{Act, Algorithm, Check, Decision, Key, Limit, Micros, Outcome};

@@ -1,17 +1,12 @@
 //! Every worked case, answered by the real scripts on a real server.
 
-#[path = "../../tollgate/tests/executor/mod.rs"]
-mod executor;
-mod shared;
-#[path = "../../tollgate/tests/worked_cases/mod.rs"]
-mod worked_cases;
-
-use executor::{CombinedAnswer, Executor, outcome_of};
+use crate::executor::{CombinedAnswer, Executor, outcome_of};
+use crate::shared;
+use crate::worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
 use testkit::redis::TestRedis;
 use tokio::runtime::Runtime;
 use tollgate::{Act, Check, Key, Limit, Micros, Outcome};
 use tollgate_redis::{RedisOptions, RedisStore, TimeSource};
-use worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
 
 /// A store and the runtime it lives on, asked one question after the other.
 struct RedisExecutor {

@@ -25,6 +25,7 @@ use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
 use crate::join::{join_all, join_both};
 use crate::observer::{DecidedRequest, RulesObserver};
+use crate::overflow::OverflowTable;
 use crate::plan::{Enforcement, RequestPlan};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
@@ -41,6 +42,7 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     pub(crate) reservations: Reservations,
     /// Limits that askers of descriptors state.
     pub(crate) stated: StatedLimitTable,
+    overflow: OverflowTable,
     counts: GatekeeperCounters,
     observer: Option<Arc<dyn RulesObserver>>,
 }
@@ -168,6 +170,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             clock,
             reservations: Reservations::default(),
             stated: StatedLimitTable::default(),
+            overflow: OverflowTable::default(),
             counts: GatekeeperCounters::default(),
             observer: None,
         }
@@ -555,6 +558,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decisions: &mut Vec<Decision>,
     ) {
         let Ok(()) = self.store.decide_batch(checks, now.into(), decisions).await;
+    }
+
+    /// Decides one check under a limit that the caller brings and that is beyond those the store has room for, in a
+    /// small table of this process. No rule applies.
+    pub fn decide_in_overflow<'n>(&self, check: &Check<'_>, now: impl Into<Now<'n>>) -> Decision {
+        self.overflow.decide(check, now.into())
     }
 
     /// Reads the clock, for several questions about one instant.

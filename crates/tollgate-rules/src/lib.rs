@@ -93,6 +93,7 @@ pub mod import;
 mod lints;
 mod missing_facts;
 mod normalized_facts;
+mod overflow;
 mod plan;
 mod shape;
 pub mod suggest;

@@ -1,5 +1,4 @@
 //! Signed tokens: what is verified names its user, from anywhere; everything else names nobody.
-#![cfg(feature = "jwt")]
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -507,7 +506,7 @@ fn nothing_shows_keys_or_tokens() {
     assert!(!format!("{shown:?}").contains("canary"));
 }
 
-/// `cargo test --release -p tollgate-rules --features jwt --test jwt -- --ignored --nocapture`
+/// `cargo test --release -p tollgate-rules --features jwt --test suite jwt:: -- --ignored --nocapture`
 #[test]
 #[ignore = "measures"]
 #[expect(clippy::disallowed_methods, reason = "measures")]

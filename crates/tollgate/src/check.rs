@@ -1,8 +1,8 @@
-//! `Check`: the question. This limit, this key, this cost, and the act.
+//! `Check`: a request to one limit. It has the limit, the key, the cost and the act.
 
 use crate::limit::Limit;
 
-/// Whose usage is counted: any bytes, usually text. An empty key is refused.
+/// The client whose usage is counted: any bytes, usually text. An empty key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
@@ -13,7 +13,7 @@ impl<'a> Key<'a> {
         self.0
     }
 
-    /// Whether there are none.
+    /// Returns true if the key has no bytes.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
@@ -72,7 +72,7 @@ impl<'a> From<&'a KeyBuf> for Key<'a> {
 pub struct KeyBuf(Vec<u8>);
 
 impl KeyBuf {
-    /// No text in UTF-8 begins with this byte.
+    /// First byte of every such key; no text in UTF-8 begins with it.
     const MARK: u8 = 0xff;
 
     /// A key without parts; empty until the first is added.
@@ -80,7 +80,7 @@ impl KeyBuf {
         KeyBuf(Vec::new())
     }
 
-    /// A key without parts, with room for so many bytes.
+    /// A key without parts, with room for this many bytes.
     pub fn with_capacity(bytes: usize) -> KeyBuf {
         KeyBuf(Vec::with_capacity(bytes))
     }
@@ -114,7 +114,7 @@ impl KeyBuf {
         &self.0
     }
 
-    /// The facts it is made of, in order.
+    /// The facts of the key, in order.
     ///
     /// ```
     /// use tollgate::KeyBuf;
@@ -138,7 +138,7 @@ impl KeyBuf {
         self.0.clear();
     }
 
-    /// Takes away what was added since it had so many [bytes](KeyBuf::as_bytes).
+    /// Removes everything that was added since the key had this many [bytes](KeyBuf::as_bytes).
     ///
     /// ```
     /// use tollgate::KeyBuf;
@@ -153,7 +153,7 @@ impl KeyBuf {
         self.0.truncate(bytes);
     }
 
-    /// How many bytes it has memory for.
+    /// Number of bytes for which memory is allocated.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -165,35 +165,35 @@ impl Default for KeyBuf {
     }
 }
 
-/// What is to be done with the cost.
+/// The action to take with the cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Act {
     /// Charge it whole if it fits, else refuse.
     #[default]
     Take,
-    /// Only ask.
+    /// Charge nothing.
     Peek,
-    /// Charge it even if that makes debt: the cost of work that has already happened.
+    /// Charge it even if that makes debt: the cost of work that has already been done.
     Force,
     /// Charge as much of it as fits; refuse if nothing does.
     UpTo,
 }
 
-/// How a shared store is to treat a check. A store of this process has no use for it.
+/// Treatment of a check by a shared store. A store within this process ignores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// What to answer while the store does not.
+    /// The answer while the store is unavailable.
     pub on_failure: OnFailure,
-    /// How closely instances have to agree.
+    /// Required agreement between instances.
     pub consistency: Consistency,
-    /// Which store, if there are several: the number of its name, 0 for the one of all others.
+    /// Number of the named store, if there are several; 0 for the default store.
     pub store: u8,
 }
 
-/// What to answer while a shared store does not.
+/// The answer while a shared store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnFailure {
-    /// Decide alone, with this instance's share of the limit.
+    /// Decide locally, with this instance's share of the limit.
     #[default]
     Local,
     /// Admit.
@@ -202,26 +202,26 @@ pub enum OnFailure {
     Closed,
 }
 
-/// How closely the instances on a shared store agree about one limit.
+/// Agreement between the instances on a shared store about one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Consistency {
-    /// Every decision is the store's: as if there were one instance.
+    /// The store makes every decision, as if there were one instance.
     #[default]
     Strict,
-    /// Busy keys borrow budget ahead. At most this part of the capacity, in millionths, is out at a
-    /// time: so much more or less may pass.
+    /// Busy keys borrow budget ahead. At most this part of the capacity, in millionths, is lent at
+    /// a time: so much more or less may pass.
     Leased {
         /// The part, in millionths of the capacity.
         millionths: u32,
     },
-    /// Each instance decides by itself and tells the store afterwards, every so often.
+    /// Each instance decides locally and reports its charges to the store at intervals.
     LocalSync {
-        /// How often, in milliseconds.
+        /// The interval in milliseconds.
         interval_ms: u32,
     },
 }
 
-/// One limit asked about one key.
+/// One limit applied to one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
     pub(crate) limit: &'a Limit,
@@ -230,13 +230,13 @@ pub struct Check<'a> {
     pub(crate) act: Act,
     pub(crate) shadow: bool,
     pub(crate) count_denied: bool,
-    /// Only ever set for a queue: no other limit delays.
+    /// Only ever set for a queue, because no other limit delays.
     pub(crate) at_once: bool,
     pub(crate) terms: Terms,
 }
 
 impl<'a> Check<'a> {
-    /// Asks to take one unit.
+    /// A check that takes one unit.
     #[inline]
     pub fn new(limit: &'a Limit, key: impl Into<Key<'a>>) -> Check<'a> {
         Check {
@@ -251,7 +251,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Asks for `cost` units; 0 is a peek.
+    /// Sets the cost in units; 0 is a peek.
     #[inline]
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Check<'a> {
@@ -259,7 +259,7 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// What is to be done with the cost.
+    /// Sets the action to take with the cost.
     #[inline]
     #[must_use]
     pub fn act(mut self, act: Act) -> Check<'a> {
@@ -267,23 +267,24 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// Judged and charged with the others, but never refuses: shows what the limit would do.
+    /// Makes the limit a shadow: it is judged and charged with the others but never refuses, to
+    /// show what it would do.
     #[must_use]
     pub fn shadow(mut self) -> Check<'a> {
         self.shadow = true;
         self
     }
 
-    /// Charged on every request, refused ones too: whoever does not stop asking stays out.
+    /// Charges refused requests, too: a client that keeps trying stays refused.
     #[must_use]
     pub fn count_denied(mut self) -> Check<'a> {
         self.count_denied = true;
         self
     }
 
-    /// For a caller who cannot wait: where a queue would delay it, it is refused. `retry_after` is
-    /// then the wait until the queue is empty, which admits it without a delay, and nothing is
-    /// charged. A limit that is no queue answers as always, and so does what is forced.
+    /// Refuses instead of delaying, for a caller that cannot wait. `retry_after` is then the wait
+    /// until the queue is empty, after which the request is admitted without a delay, and nothing
+    /// is charged. Limits that are no queue, and forced costs, are not affected.
     ///
     /// ```
     /// use tollgate::{Algorithm, Check, Limit, Limiter, Micros, Wait};
@@ -306,7 +307,7 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// How a shared store is to treat it.
+    /// Sets the treatment by a shared store.
     #[inline]
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Check<'a> {
@@ -314,42 +315,42 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// The limit asked.
+    /// The limit.
     pub fn limit(&self) -> &'a Limit {
         self.limit
     }
 
-    /// The key asked about.
+    /// The key.
     pub fn key(&self) -> Key<'a> {
         self.key
     }
 
-    /// What is asked for.
+    /// The cost in units.
     pub fn units(&self) -> u64 {
         self.cost
     }
 
-    /// What is to be done with it.
+    /// The action to take with the cost.
     pub fn requested_act(&self) -> Act {
         self.act
     }
 
-    /// Whether it never refuses.
+    /// Returns true if the limit never refuses.
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Whether it is charged on refused requests, too.
+    /// Returns true if refused requests are charged, too.
     pub fn counts_denied(&self) -> bool {
         self.count_denied
     }
 
-    /// Whether a delay is a refusal.
+    /// Returns true if a delay counts as a refusal.
     pub fn is_at_once(&self) -> bool {
         self.at_once
     }
 
-    /// How a shared store is to treat it.
+    /// The treatment by a shared store.
     pub fn requested_terms(&self) -> Terms {
         self.terms
     }

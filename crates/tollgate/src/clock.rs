@@ -1,25 +1,26 @@
-//! Where the time comes from. This is the only file of the project that reads it.
+//! The source of time. This is the only file of the project that reads it.
 //!
 //! A decision takes its instant as an argument, so a [`Clock`] is read once per request. That read
-//! is the dearest part of a hot decision; hence [`SystemClock`], which turns the processor's tick
-//! counter (TSC) into Unix microseconds. Tests and simulations hold a [`ManualClock`].
+//! is the most expensive part of a hot decision. [`SystemClock`] makes it cheap: it converts the
+//! processor's tick counter (TSC) to Unix microseconds. Tests and simulations use a
+//! [`ManualClock`].
 //!
-//! Time is one function of the tick count, drawn segment by segment, about one a second. A segment
-//! runs for its first second at a slewed speed, which makes up for what the clock was ahead of or
-//! behind wall time, and then at plain speed until the next one starts. It is published *before*
-//! it starts and never changes, so all threads agree on every instant, and crossing from one
-//! segment into the next takes no time back.
+//! Time is one function of the tick count, made of segments of about a second. A segment runs for
+//! its first second at a slewed speed, which corrects the difference to wall time, and then at
+//! plain speed until the next one starts. It is published *before* it starts and never changes, so
+//! all threads agree on every instant, and time never goes back from one segment to the next.
 //!
-//! What a difference to wall time leads to:
+//! Differences to wall time are corrected like this:
 //!
 //! * **Up to a second behind, or ahead by any amount**: slewed by at most 500 ppm, which no rate
-//!   can show. A leap second takes half an hour. Wall time set back by an hour is as good as
-//!   ignored (83 days; a restart follows at once): waiting for it would refuse everybody that long.
+//!   can show. A leap second takes half an hour. Wall time set back by an hour is practically
+//!   ignored (83 days; a restart follows at once): waiting for it would refuse every client for that
+//!   long.
 //! * **More than a second behind**: followed in one jump. The machine slept, or started before it
-//!   knew the time, and an operator's hand looks just the same. Of all ways to follow, a jump
-//!   admits least: it fills a bucket once, while running fast admits the rate over the whole
-//!   distance. Wall time that flips to and fro leads to one jump, not to many.
-//! * **The tick counter restarted**, as some do when the machine sleeps: anchored anew, forward.
+//!   knew the time, or an operator set the clock, which looks the same. Of all ways to follow, a
+//!   jump admits least: it fills a bucket once, while running fast admits the rate over the whole
+//!   distance. Wall time that alternates leads to one jump, not to many.
+//! * **The tick counter restarted**, as some do when the machine sleeps: anchored again, forward.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::algorithm::JUMP_US_MIN;
 use crate::time::Micros;
 
-/// Tells the time in Unix microseconds.
+/// A source of Unix time in microseconds.
 pub trait Clock: Send + Sync {
     /// The present instant.
     fn now(&self) -> Micros;
@@ -49,10 +50,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The instant of a question, and the clock it was read from, if there is one.
+/// The instant of a check, and the clock it was read from, if there is one.
 ///
-/// A thread may pause between reading the clock and deciding. Whoever then finds a state that is far
-/// ahead of its instant cannot tell that from a clock that went back, unless it reads the clock
+/// A thread may pause between reading the clock and deciding. If it then finds a state that is far
+/// ahead of its instant, that looks like a clock that went back, unless it reads the clock
 /// [again](Now::again).
 ///
 /// ```
@@ -69,16 +70,16 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 #[derive(Clone, Copy)]
 pub struct Now<'a> {
     instant: Micros,
-    /// Where to read it again; `None` for an instant of the caller's choosing.
+    /// The clock to read again; `None` for an instant given by the caller.
     clock: Option<&'a dyn Clock>,
     /// Microseconds by which the instant is ahead of that clock.
     ahead: i64,
-    /// When the operation began that this question is part of, if it has others.
+    /// The start of the operation that this check is part of, if it has several.
     operation_start: Option<Instant>,
 }
 
 impl<'a> Now<'a> {
-    /// An instant of the caller's choosing: reading it again tells the same.
+    /// An instant given by the caller: reading it again gives the same.
     #[inline]
     pub const fn at(instant: Micros) -> Now<'a> {
         Now { instant, clock: None, ahead: 0, operation_start: None }
@@ -96,15 +97,15 @@ impl<'a> Now<'a> {
         Now { instant, clock: Some(clock), ahead: 0, operation_start: None }
     }
 
-    /// The same moment as the beginning of an operation that asks several questions, one after the other: a
-    /// store that has to be waited for answers all of them within one timeout.
+    /// The same moment as the beginning of an operation of several successive checks: a remote
+    /// store answers all of them within one timeout.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "how long a store is waited for is real time")]
     pub fn begin_operation(self) -> Now<'a> {
         Now { operation_start: Some(self.operation_start.unwrap_or_else(Instant::now)), ..self }
     }
 
-    /// When the operation began that this question is part of; `None` if it has no other.
+    /// The start of the operation that this check is part of; `None` if it is the only one.
     #[inline]
     pub const fn operation_start(self) -> Option<Instant> {
         self.operation_start
@@ -116,7 +117,7 @@ impl<'a> Now<'a> {
         self.instant
     }
 
-    /// The same moment by a clock that is ahead by so many microseconds.
+    /// The same moment on a clock that is ahead by this many microseconds.
     #[inline]
     #[must_use]
     pub fn ahead(self, micros: i64) -> Now<'a> {
@@ -124,7 +125,7 @@ impl<'a> Now<'a> {
         Now { instant, ahead: self.ahead.saturating_add(micros), ..self }
     }
 
-    /// What the clock shows by now.
+    /// Reads the clock again.
     #[must_use]
     pub fn again(self) -> Now<'a> {
         match self.clock {
@@ -135,9 +136,9 @@ impl<'a> Now<'a> {
         }
     }
 
-    /// The moment at which to decide about a state that was last charged at `mark`. Call it under the
-    /// state's lock: nobody charges after the clock is read, and a mark that is far ahead even so means
-    /// that the clock went back.
+    /// The moment at which to decide about a state that was last charged at `mark`. Call it under
+    /// the state's lock: no charge can come after the clock is read, so a mark that is still far
+    /// ahead means that the clock went back.
     #[inline]
     pub(crate) fn reread_if_behind(self, mark: u64) -> Now<'a> {
         match mark.saturating_sub(self.instant.as_u64()) > JUMP_US_MIN {
@@ -177,7 +178,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until told otherwise; it may be told to go backwards.
+/// A clock that stands still until it is moved, also backwards.
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
 
@@ -187,7 +188,7 @@ impl ManualClock {
         ManualClock(AtomicU64::new(now.as_u64()))
     }
 
-    /// Moves to `now`, be it in the past.
+    /// Moves to `now`, which may be in the past.
     pub fn set(&self, now: Micros) {
         self.0.store(now.as_u64(), Ordering::Relaxed);
     }
@@ -210,18 +211,19 @@ impl Clock for ManualClock {
 
 const SECOND_US: u64 = 1_000_000;
 
-/// The most by which a segment slews in its second: 500 ppm, as much as `adjtime` does.
+/// The largest correction of a segment in its second: 500 ppm, as much as `adjtime` does.
 const SLEW_US_MAX: i128 = 500;
 
-/// A segment is published 1/16 second before it starts: enough for a publisher that is interrupted
-/// and for what the processor reorders, yet short, because reads meanwhile take the slow path.
+/// Lead of publication: a segment is published 1/16 second before it starts. That is enough for a
+/// publisher that is interrupted and for reordering by the processor, yet short, because reads
+/// meanwhile take the slow path.
 const LEAD_SHIFT: u32 = 4;
 
-/// What the time sources say at one moment.
+/// A reading of all time sources at one moment.
 #[derive(Clone, Copy, Debug)]
 struct ClockSample {
     ticks: u64,
-    /// Monotonic time, to measure the tick rate by: unlike wall time, nobody sets it.
+    /// Monotonic time, by which the tick rate is measured: unlike wall time, it is never set.
     nanos: u64,
     /// Wall time in Unix microseconds.
     wall_us: u64,
@@ -235,16 +237,17 @@ struct TimeSegment {
     start: u64,
     /// Unix microseconds at `start`.
     micros: u64,
-    /// One second in ticks: how long `slewed` holds, and the age at which a successor is due.
+    /// One second in ticks: the duration of `slewed`, and the age at which a successor is due.
     second: u64,
     /// The speed in the first second.
     slewed: u64,
-    /// The speed as measured. Holds from then on, however long nobody reads the clock.
+    /// The speed as measured. It holds after the first second, for as long as the clock is not
+    /// read.
     plain: u64,
 }
 
 impl TimeSegment {
-    /// `behind_us` is what there is to make up for in the first second.
+    /// A segment that corrects `behind_us` in its first second.
     fn new(start: u64, micros: u64, plain: u64, behind_us: i128) -> TimeSegment {
         let second = (u128::from(SECOND_US) << 64) / u128::from(plain.max(1));
         let slew = behind_us.clamp(-SLEW_US_MAX, SLEW_US_MAX);
@@ -266,7 +269,7 @@ impl TimeSegment {
         TimeSegment::new(start, wall_us.max(micros_min), plain, 0)
     }
 
-    /// What follows this newest segment, if it is due. `previous` is the last sample used.
+    /// The successor of this newest segment, if it is due. `previous` is the last sample used.
     fn next(&self, previous: &ClockSample, sample: &ClockSample) -> Option<TimeSegment> {
         if self.is_restarted(sample.ticks) {
             return Some(TimeSegment::anchored(sample, self.plain, self.restart_us()));
@@ -274,9 +277,9 @@ impl TimeSegment {
         if sample.ticks.saturating_sub(self.start) < self.second {
             return None;
         }
-        // A measurement that is far off was disturbed (in a machine that sleeps, monotonic time
-        // stands still and ticks may not): believe a thousandth of it. Should the old speed be the
-        // wrong one, a few rounds get there all the same.
+        // A measurement that is far off was disturbed (while a machine sleeps, monotonic time
+        // stands still and ticks may not): change the speed by a thousandth at most. If the old
+        // speed is the wrong one, a few rounds correct it all the same.
         let leeway = self.plain / 1024;
         let measured = speed(previous, sample).unwrap_or(self.plain);
         let plain = measured.clamp(self.plain - leeway, self.plain.saturating_add(leeway));
@@ -298,13 +301,13 @@ impl TimeSegment {
         (self.micros + scaled(first, self.slewed)).saturating_add(plain_us)
     }
 
-    /// Whether the counter restarted: nobody publishes that long before the start.
+    /// Returns true if the counter restarted: no segment is published that long before its start.
     fn is_restarted(&self, ticks: u64) -> bool {
         ticks.saturating_add(self.second) < self.start
     }
 
-    /// Where time goes on after a restart. No read got this far on the newest segment: one that
-    /// finds it a second old publishes the next.
+    /// The instant at which time continues after a restart. No read got this far on the newest
+    /// segment, because a read that finds it a second old publishes the next.
     fn restart_us(&self) -> u64 {
         self.micros + 2 * SECOND_US
     }
@@ -323,7 +326,7 @@ fn speed(from: &ClockSample, to: &ClockSample) -> Option<u64> {
     u64::try_from((u128::from(nanos) << 64) / (u128::from(ticks) * 1_000)).ok()
 }
 
-/// What a timeline is made from; the tests bring their own.
+/// The sources of a timeline; tests bring their own.
 trait TickSource {
     /// A counter of constant rate, the same on all cores.
     fn ticks(&self) -> u64;
@@ -333,11 +336,11 @@ trait TickSource {
 /// The newest segments, published so that readers neither wait nor write.
 struct Timeline<S> {
     source: S,
-    /// The number of the newest segment. Segment `n` is in slot `n % 4`, unchanged until `n + 3`
-    /// is out. A reader uses `n` and `n - 1`, and then looks whether `n` is still the newest.
+    /// Number of the newest segment. Segment `n` is in slot `n % 4`, unchanged until `n + 3` is
+    /// published. A reader uses `n` and `n - 1`, and then checks that `n` is still the newest.
     newest: AtomicU64,
     slots: [SegmentSlot; 4],
-    /// The last sample used. Who gets the lock publishes; nobody ever waits for it.
+    /// The last sample used. The thread that gets the lock publishes; no thread ever waits for it.
     publisher: Mutex<ClockSample>,
 }
 
@@ -379,7 +382,8 @@ impl<S: TickSource> Timeline<S> {
 
     #[inline]
     fn now(&self) -> Micros {
-        // Ticks come first: who has a tick past the start of a segment then sees that segment.
+        // Ticks are read first: a thread whose tick is past the start of a segment then sees that
+        // segment.
         let ticks = self.source.ticks();
         let n = self.newest.load(Ordering::Acquire);
         let newest = self.slots[n as usize % 4].load();
@@ -406,7 +410,7 @@ impl<S: TickSource> Timeline<S> {
             if !newest.is_restarted(ticks) {
                 return older.micros_at(ticks);
             }
-            // Or did this thread merely sleep between reading the ticks and the segments?
+            // This thread may merely have slept between reading the ticks and the segments.
             if newest.is_restarted(self.source.ticks()) {
                 self.publish();
                 return newest.restart_us();
@@ -426,7 +430,7 @@ impl<S: TickSource> Timeline<S> {
         }
     }
 
-    /// Publishes the next segment if it is due and nobody else is about to.
+    /// Publishes the next segment if it is due and no other thread is about to.
     fn publish(&self) {
         let Ok(mut previous) = self.publisher.try_lock() else { return };
         let (_, newest) = self.segments();
@@ -446,9 +450,9 @@ impl<S: TickSource> Timeline<S> {
 
 /// The time sources of this machine.
 struct SystemTicks {
-    /// Whether ticks are those of the TSC; otherwise they are nanoseconds of monotonic time.
+    /// True if ticks are those of the TSC; otherwise they are nanoseconds of monotonic time.
     has_tsc: bool,
-    /// Where monotonic time counts from.
+    /// The origin of monotonic time.
     origin: Instant,
 }
 
@@ -474,7 +478,8 @@ impl TickSource for SystemTicks {
         if self.has_tsc { tsc::read() } else { self.nanos() }
     }
 
-    /// The tightest of five tries, since a thread may be interrupted between two readings.
+    /// Samples all sources: the tightest of five tries, because a thread may be interrupted between
+    /// two readings.
     fn sample(&self) -> ClockSample {
         let tries: [(u64, ClockSample); 5] = std::array::from_fn(|_| {
             let before = self.ticks();
@@ -490,13 +495,15 @@ impl TickSource for SystemTicks {
 mod tsc {
     use core::arch::x86_64::{__cpuid, _rdtsc};
 
-    /// Whether the counter has one rate at every frequency and in every state of the processor.
+    /// Returns true if the counter has one rate at every frequency and in every state of the
+    /// processor.
     pub(super) fn is_invariant() -> bool {
         const POWER_LEAF: u32 = 0x8000_0007;
         __cpuid(0x8000_0000).eax >= POWER_LEAF && __cpuid(POWER_LEAF).edx & (1 << 8) != 0
     }
 
-    /// Not `rdtscp`, which waits for all earlier instructions and takes twice as long.
+    /// Reads the counter. Not with `rdtscp`, which waits for all earlier instructions and takes
+    /// twice as long.
     #[inline]
     #[expect(unsafe_code, reason = "the intrinsic is declared so")]
     pub(super) fn read() -> u64 {
@@ -524,7 +531,7 @@ mod tests {
     const SECOND: i64 = SECOND_US as i64;
     const HOUR: i64 = 3_600 * SECOND;
 
-    /// A machine of 3 ticks per nanosecond. Each sample takes 1 µs; nothing else moves by itself.
+    /// A machine of 3 ticks per nanosecond. Each sample takes 1 µs; otherwise time stands still.
     struct SimulatedTicks(Cell<ClockSample>);
 
     impl TickSource for SimulatedTicks {
@@ -588,7 +595,7 @@ mod tests {
             let timeline = SimulatedTicks::timeline(12_345);
             timeline.run(30, ppm);
             assert!(timeline.ahead_us().abs() <= 3, "{ppm} ppm: {} µs", timeline.ahead_us());
-            // The speed is known well enough for an hour in which nobody reads.
+            // The speed is known well enough for an hour without any read.
             timeline.source.pass(HOUR, ppm);
             assert!(timeline.ahead_us().abs() <= 500, "{ppm} ppm: {} µs", timeline.ahead_us());
         }
@@ -596,8 +603,8 @@ mod tests {
 
     #[test]
     fn wall_time_is_followed_by_a_jump_or_slowly() {
-        // Steps of wall time, 10 s apart, and what the clock is ahead in the end, give or take
-        // 500 µs. In 10 s it slews by about 4.5 ms.
+        // Steps of wall time, 10 s apart, and the lead of the clock in the end, give or take 500
+        // µs. In 10 s it slews by about 4.5 ms.
         let table: [(&[i64], i64); 8] = [
             (&[HOUR], 0),
             (&[SECOND + 100], 0),
@@ -666,7 +673,8 @@ mod tests {
     /// Between threads a millisecond is allowed, far more than the few microseconds that occur.
     #[test]
     fn system_clock_tells_wall_time_and_never_goes_backwards() {
-        // Between two looks at the wall, however far apart: this thread may have to wait for its turn.
+        // Between two readings of the wall clock, however far apart: this thread may have to wait
+        // for a core.
         let before = SystemTicks::wall_us();
         let now = SystemClock.now().as_u64();
         let after = SystemTicks::wall_us();

@@ -4,56 +4,60 @@ use crate::check::Check;
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
-/// The most limits in one decision.
+/// Cap on the limits of one decision.
 pub const MAX_LIMITS: usize = 16;
 
-/// What one limit says.
+/// The answer of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether this limit lets the request pass.
+    /// True if this limit admits the request.
     pub allowed: bool,
-    /// Whole units still takeable after this; never more than the capacity.
+    /// Whole units left after this request; never more than the capacity.
     pub remaining: u64,
-    /// Zero when allowed; never, when the cost exceeds the capacity.
+    /// Wait until the same request passes: zero when allowed, never when the cost exceeds the
+    /// capacity.
     pub retry_after: Wait,
-    /// Until the state equals a fresh one.
+    /// Wait until the state equals a fresh one.
     pub reset_after: Wait,
-    /// Until one more unit is available; zero when all are.
+    /// Wait until one more unit is available; zero if all are.
     pub more_after: Wait,
-    /// Until what was charged beyond the capacity is paid off; zero without such a debt.
+    /// Wait until charges beyond the capacity are paid off; zero without such debt.
     pub debt_for: Wait,
-    /// How long an admitted request is to be held; only a queue asks for that.
+    /// Time for which to hold an admitted request; only a queue asks for that.
     pub delay: Wait,
     /// Units charged; 0 for peeks and refusals.
     pub charged: u64,
-    /// Who answered for this limit.
+    /// The decider of this limit.
     pub decided_by: DecidedBy,
-    /// Which state was asked: limits of one request that have the same id and key and other numbers have
-    /// one each, and these are numbered. 0 for the first, and for limits without such a twin.
+    /// Number of the state that was used. Limits of one request that have the same id and key but
+    /// other numbers have a state each, and these are numbered. 0 for the first, and for limits
+    /// without such a twin.
     pub twin: u8,
-    /// The instant that the answer is of, and that a charge carries: not before the last charge.
+    /// The instant as of which the limit answers, which is also that of a charge: not before the
+    /// last charge.
     pub served_at: Micros,
-    /// The clock went back so far that the state must follow it, even if nothing is charged:
-    /// charging 0 moves it. Otherwise a refused caller would wait for the old time to return.
+    /// True if the clock went back so far that the state must follow it even if nothing is charged:
+    /// charging 0 moves it. Otherwise a refused client would wait for the old time to return.
     pub jumped: bool,
 }
 
 impl Outcome {
-    /// Whether anybody knows what is left: not where the shared store does not answer and the limit
-    /// refuses for that.
+    /// Returns true if the remaining units are known. They are not if the limit refuses because the
+    /// shared store is unavailable.
     #[inline]
     pub fn is_known(&self) -> bool {
         self.allowed || !matches!(self.decided_by, DecidedBy::Closed)
     }
 
-    /// What to hand to `refund`, for this limit, if the work did not happen after all. Use it once.
+    /// The receipt to pass to `refund`, for this limit, if the work was not done after all. Use it
+    /// once.
     pub fn receipt(&self) -> Receipt {
         let Outcome { charged: granted, served_at: charged_at, decided_by, twin, .. } = *self;
         Receipt { granted, charged_at, decided_by, twin }
     }
 }
 
-/// Who decided.
+/// The part of the system that decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     /// The table in this process.
@@ -69,17 +73,18 @@ pub enum DecidedBy {
     Lease,
     /// The shared store has refused this key, and the wait it gave is not over.
     RefusalCache,
-    /// This instance alone, with its share of the limit: the shared store does not answer, or is told
-    /// afterwards.
+    /// This instance alone, with its share of the limit: the shared store is unavailable, or gets
+    /// the charges afterwards.
     Local,
-    /// Nobody: the shared store does not answer, and the rule admits then.
+    /// No store: the shared store is unavailable, and the rule admits then.
     Open,
-    /// Nobody: the shared store does not answer, and the rule refuses then.
+    /// No store: the shared store is unavailable, and the rule refuses then.
     Closed,
 }
 
 impl DecidedBy {
-    /// How much it matters that it was not the usual one: 0 for the usual ones.
+    /// Rank among deciders when several limits differ; 0 for the usual ones, and the highest is
+    /// reported.
     const fn severity(self) -> u8 {
         match self {
             DecidedBy::Closed => 4,
@@ -90,7 +95,7 @@ impl DecidedBy {
         }
     }
 
-    /// The word used in answers, logs and metrics.
+    /// The word for it in answers, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             DecidedBy::Memory => "memory",
@@ -106,7 +111,7 @@ impl DecidedBy {
     }
 }
 
-/// Why a request is refused.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A limit has no room now; see `retry_after`.
@@ -117,18 +122,18 @@ pub enum Refusal {
     Blocked,
     /// The key is empty, which is always a mistake of the caller.
     EmptyKey,
-    /// As much of the key's work is going on as may at once.
+    /// The key has as many requests in progress as are allowed at once.
     Busy,
-    /// More than [`MAX_LIMITS`] limits were asked at once, or limits with more than 65,535
-    /// different sets of numbers are in use.
+    /// The request has more than [`MAX_LIMITS`] limits, or limits with more than 65,535 different
+    /// sets of numbers are in use.
     TooManyLimits,
-    /// The shared store does not answer, and the limit refuses then: not the caller's doing, and
-    /// nobody knows what is left.
+    /// The shared store is unavailable, and the limit refuses then. The client is not at fault, and
+    /// the remaining units are not known.
     StoreUnavailable,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Refusal; 7] = [
         Refusal::OverLimit,
         Refusal::NeverFits,
@@ -139,7 +144,7 @@ impl Refusal {
         Refusal::StoreUnavailable,
     ];
 
-    /// The word used in answers, logs and metrics.
+    /// The word for it in answers, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Refusal::OverLimit => "over_limit",
@@ -155,7 +160,7 @@ impl Refusal {
 
 /// The answer to one request over one or several limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a decision that nobody looks at limits nothing"]
+#[must_use = "a decision that is not read limits nothing"]
 pub struct Decision {
     pub(crate) refusal: Option<Refusal>,
     pub(crate) decided_by: DecidedBy,
@@ -165,36 +170,36 @@ pub struct Decision {
     pub(crate) violated: u16,
     pub(crate) at: Micros,
     pub(crate) capacity: u64,
-    /// Of the binding limit, with the waits and the delay combined over all.
+    /// The outcome of the binding limit, with the waits and the delay combined over all.
     pub(crate) outcome: Outcome,
 }
 
 impl Decision {
-    /// Whether the request may go on, after [`Decision::delay`].
+    /// Returns true if the request may go on, after [`Decision::delay`].
     #[inline]
     pub fn allowed(&self) -> bool {
         self.refusal.is_none()
     }
 
-    /// Why it may not.
+    /// The reason for the refusal, if the request is refused.
     #[inline]
     pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// The instant of the question.
+    /// The instant of the request.
     pub fn at(&self) -> Micros {
         self.at
     }
 
-    /// What the binding limit said, with the waits and the delay of the whole decision.
+    /// The outcome of the binding limit, with the waits and the delay of the whole decision.
     #[inline]
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Units charged, to the binding limit where there are several: the cost asked for, less where
-    /// "up to" was asked, 0 for peeks and refusals.
+    /// Units charged, to the binding limit if there are several: the cost, or less with "up to", or
+    /// 0 for peeks and refusals.
     pub fn granted(&self) -> u64 {
         self.outcome.charged
     }
@@ -204,61 +209,61 @@ impl Decision {
         self.capacity
     }
 
-    /// Whole units of the binding limit still takeable.
+    /// Whole units of the binding limit that are left.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.outcome.remaining
     }
 
-    /// How long to wait before asking again; zero when allowed. Waiting this long admits the same
-    /// request if nobody else takes anything, and one microsecond less does not.
+    /// Wait before the next try; zero when allowed. Waiting this long admits the same request if
+    /// nothing else is charged, and one microsecond less does not.
     #[inline]
     pub fn retry_after(&self) -> Wait {
         self.outcome.retry_after
     }
 
-    /// Until the binding limit is as good as fresh.
+    /// Wait until the binding limit's state equals a fresh one.
     #[inline]
     pub fn reset_after(&self) -> Wait {
         self.outcome.reset_after
     }
 
-    /// Until one more unit of the binding limit is available.
+    /// Wait until one more unit of the binding limit is available.
     #[inline]
     pub fn more_after(&self) -> Wait {
         self.outcome.more_after
     }
 
-    /// How long to hold an admitted request so that output is evenly spaced.
+    /// Time for which to hold an admitted request so that output is evenly spaced.
     #[inline]
     pub fn delay(&self) -> Wait {
         self.outcome.delay
     }
 
-    /// Who decided.
+    /// The part of the system that decided.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
     }
 
-    /// The index of the binding limit: of those violated the one with the longest wait, else the
-    /// one with the least remaining; the first of equals.
+    /// Index of the binding limit: the one with the longest wait among those violated, else the one
+    /// with the least remaining; the first of equals.
     pub fn binding(&self) -> usize {
         self.binding.into()
     }
 
-    /// Whether the limit at `index` refused.
+    /// Returns true if the limit at `index` refused.
     pub fn violates(&self, index: usize) -> bool {
         index < MAX_LIMITS && self.violated >> index & 1 == 1
     }
 
-    /// What to hand to `refund` if the work did not happen after all. Of a decision over several
-    /// limits this is the receipt of the binding one; the others' are those of their outcomes, see
+    /// The receipt to pass to `refund` if the work was not done after all. For a decision over
+    /// several limits it is the receipt of the binding one; the others are in their outcomes, see
     /// [`Moment::decide_each`](crate::Moment::decide_each). Use it once.
     pub fn receipt(&self) -> Receipt {
         self.outcome.receipt()
     }
 
-    /// One limit's outcome as the whole answer.
+    /// The decision of a request with one limit.
     #[inline]
     pub(crate) fn of_one(limit: &Limit, outcome: Outcome, charged: u64, at: Micros) -> Decision {
         Decision {
@@ -272,13 +277,13 @@ impl Decision {
         }
     }
 
-    /// The same answer of one limit, given by another.
+    /// The same decision with another decider.
     pub(crate) fn with_decided_by(self, decided_by: DecidedBy) -> Decision {
         let outcome = Outcome { decided_by, ..self.outcome };
         Decision { decided_by, outcome, ..self }
     }
 
-    /// Several limits' outcomes as one answer. `violated_policies` has a bit for each that refused.
+    /// The decision of a request with several limits. `violated` has a bit for each that refused.
     pub(crate) fn of_all(
         checks: &[Check<'_>],
         outcomes: &[Outcome],
@@ -288,10 +293,10 @@ impl Decision {
         let is_violated = |index: &usize| violated >> index & 1 == 1;
         let enforced = |index: &usize| !checks[*index].shadow;
         let indices = 0..checks.len();
-        // `min_by_key` and, reversed, `max_by_key` both settle ties for the first.
+        // Both `min_by_key` and the reversed `max_by_key` return the first of equals.
         let binding = match violated {
             0 => indices.clone().filter(enforced).min_by_key(|index| outcomes[*index].remaining),
-            // A limit that was judged is a better reason than a store that does not answer.
+            // A limit that was judged is a better reason than an unavailable store.
             _ => indices
                 .clone()
                 .rev()
@@ -306,7 +311,7 @@ impl Decision {
         }
         let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
         outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
-        // What was not decided as usual shows, wherever it was; else who answered for the binding one.
+        // An unusual decider of any limit is reported; otherwise that of the binding limit.
         let unusual = outcomes.iter().map(|one| one.decided_by).max_by_key(|by| by.severity());
         let decided_by = unusual.filter(|by| by.severity() > 0).unwrap_or(outcome.decided_by);
         Decision {
@@ -317,14 +322,14 @@ impl Decision {
         }
     }
 
-    /// What these outcomes of several limits are together, for whoever decides them elsewhere than
-    /// in a [`MemoryStore`](crate::MemoryStore): refused if an enforced one refuses.
+    /// Combines the outcomes of several limits that were decided elsewhere than in a
+    /// [`MemoryStore`](crate::MemoryStore): refused if an enforced limit refuses.
     #[inline]
     pub fn of_outcomes(checks: &[Check<'_>], outcomes: &[Outcome], at: Micros) -> Decision {
         if let ([check], [outcome]) = (checks, outcomes)
             && !check.shadow
         {
-            // The shortest way.
+            // The fast path.
             return Decision::of_one(check.limit, *outcome, outcome.charged, at);
         }
         Decision::of_several(checks, outcomes, at)
@@ -337,7 +342,7 @@ impl Decision {
         Decision::of_all(checks, outcomes, violated, at)
     }
 
-    /// Allowed because no limit applies.
+    /// A decision that allows because no limit applies.
     #[inline]
     pub(crate) fn unlimited(at: Micros) -> Decision {
         Decision {
@@ -351,7 +356,7 @@ impl Decision {
         }
     }
 
-    /// Refused before any limit was asked.
+    /// A refusal before any limit was judged.
     #[cold]
     pub fn refused(refusal: Refusal, retry_after: Wait, at: Micros) -> Decision {
         let decided_by = match refusal {
@@ -364,7 +369,7 @@ impl Decision {
         Decision { refusal: Some(refusal), decided_by, outcome, ..Decision::unlimited(at) }
     }
 
-    /// Refused because every state that could have answered is taken by a limited key.
+    /// A refusal because every possible state belongs to a limited key.
     pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
         Decision::refused(Refusal::OverLimit, soonest, at).with_decided_by(DecidedBy::Overflow)
     }
@@ -380,14 +385,14 @@ pub(crate) fn refusal_of(outcome: &Outcome) -> Option<Refusal> {
     }
 }
 
-/// What was charged, and when: ties a refund to its charge.
+/// The units and the instant of a charge: ties a refund to its charge.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Receipt {
     pub(crate) granted: u64,
     pub(crate) charged_at: Micros,
-    /// Whose state was charged.
+    /// The decider whose state was charged.
     pub(crate) decided_by: DecidedBy,
-    /// Which of its states: see [`Outcome::twin`].
+    /// Number of the state charged: see [`Outcome::twin`].
     pub(crate) twin: u8,
 }
 
@@ -397,17 +402,17 @@ impl Receipt {
         self.granted
     }
 
-    /// The instant that the charge carries.
+    /// The instant of the charge.
     pub fn charged_at(&self) -> Micros {
         self.charged_at
     }
 
-    /// Who charged it: only there can it be given back.
+    /// The decider that charged it. Units can only be given back there.
     pub fn decided_by(&self) -> DecidedBy {
         self.decided_by
     }
 
-    /// Which state was charged: see [`Outcome::twin`].
+    /// Number of the state charged: see [`Outcome::twin`].
     pub fn twin(&self) -> u8 {
         self.twin
     }

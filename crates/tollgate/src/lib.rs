@@ -20,7 +20,7 @@
 //! * **Exact.** Whole numbers only. 1/day, 100/hour, 3/second and 10 million/second admit what
 //!   they say, to the unit, over any time. Waiting [`Decision::retry_after`] is enough, and one
 //!   microsecond less is not.
-//! * **All or nothing.** A refused request charges nothing, also when several limits were asked.
+//! * **All or nothing.** A refused request charges nothing, also when it has several limits.
 //! * **Bounded.** The table is allocated once. No stream of keys makes it grow, and no flood of
 //!   strangers sets a limited key free.
 //! * **Fast.** No allocation and no shared lock per check; a refusal writes nothing at all.
@@ -37,7 +37,7 @@
 //! | about N in any period, two numbers a key | `"100/minute"`: [`sliding_window_counter`](algorithm::sliding_window_counter) |
 //! | never more than N in any period, large N | the same with [`buckets`](LimitBuilder::buckets) |
 //!
-//! # More than one question
+//! # More than one limit
 //!
 //! Several limits are one decision: all must allow, and a refusal charges none of them.
 //!
@@ -67,9 +67,9 @@
 //!
 //! # Reading order
 //!
-//! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] is the pure heart;
-//! [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and [`headers`]
-//! stand beside it. [`clock`] is the only module that reads the time.
+//! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] has the pure
+//! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and
+//! [`headers`] stand beside it. [`clock`] is the only module that reads the time.
 
 pub mod time;
 

@@ -1,7 +1,7 @@
 //! `Limit`: an algorithm and its numbers, validated once.
 //!
-//! This is the only place where numbers are checked, in `validation.rs`. Whoever holds a [`Limit`] holds one that can
-//! be decided exactly in every store, so nothing after this point can fail on a number.
+//! This is the only place where numbers are checked, in `validation.rs`. A [`Limit`] can be decided
+//! exactly in every store, so nothing after this point can fail on a number.
 //!
 //! ```
 //! use tollgate::{Algorithm, Limit};
@@ -46,15 +46,15 @@ pub use options::{Align, OnChange, Precision};
 pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 36525 * 864);
 const MAX_PERIOD_US: u64 = MAX_PERIOD.as_micros() as u64;
 
-/// The most sub-buckets of [`Precision::Buckets`].
+/// Cap on the sub-buckets of [`Precision::Buckets`].
 pub const MAX_BUCKETS: u32 = 1_023;
 
 /// An algorithm and its numbers, validated. Cheap to clone; make it once and share it.
 ///
-/// Every question may come with other numbers for the same key: that is how each caller has its own
-/// limit, and how a limit changes while the program runs. The state remembers which numbers wrote it
-/// and is carried over as [`OnChange`] says, at the first take that the new ones grant. A store knows up
-/// to 65,535 different sets of numbers at a time.
+/// Every check may bring other numbers for the same key: so each client can have its own limit, and
+/// a limit can change while the program runs. The state remembers the numbers that wrote it and is
+/// converted as [`OnChange`] says, at the first take that the new numbers grant. A store
+/// distinguishes up to 65,535 sets of numbers at a time.
 #[derive(Clone, Debug)]
 pub struct Limit {
     name: Arc<str>,
@@ -65,18 +65,18 @@ pub struct Limit {
     period: u64,
     capacity: u64,
     options: LimitOptions,
-    /// What divides time into this fixed window's windows, if not the period.
+    /// The calendar of this fixed window's windows, if they are not periods.
     calendar: Option<Arc<dyn Calendar>>,
-    /// Names the state of this limit beside a key. Holds no numbers, so that a change of numbers
-    /// keeps what callers have used.
+    /// Identity of the states of this limit beside a key. It contains no numbers, so that units
+    /// used are kept when the numbers change.
     id: u64,
-    /// Tells these numbers from others, whatever the limit is called.
+    /// Identity of these numbers, whatever the limit is called.
     fingerprint: u64,
     pub(crate) bucket: BucketNumbers,
     pub(crate) by_period: Divisor,
-    /// How far fixed windows begin after a multiple of the period: by an anchor, by a stagger.
+    /// Offset of fixed windows after a multiple of the period, from an anchor or a stagger.
     pub(crate) window_offset: u64,
-    /// The longest that a window can last.
+    /// The longest that a window can last, in microseconds.
     window_longest: u64,
 }
 
@@ -114,14 +114,15 @@ impl Limit {
         }
     }
 
-    /// `units` per day, week or month of a calendar: a fixed window that begins and ends when the
-    /// calendar says, for everybody at the same instant.
+    /// `units` per day, week or month of a calendar: a fixed window that begins and ends as the
+    /// calendar says, for all keys at the same instant.
     pub fn per_calendar(units: u64, calendar: Arc<dyn Calendar>) -> LimitBuilder {
         let period = calendar.unit().period();
         LimitBuilder { calendar: Some(calendar), ..Limit::per(units, period) }
     }
 
-    /// The factory: an algorithm by name, its numbers beside it. An unknown name lists the five.
+    /// A limit from an algorithm's name and its numbers. The error for an unknown name lists the
+    /// algorithms.
     pub fn from_parts(
         algorithm: &str,
         units: u64,
@@ -138,7 +139,7 @@ impl Limit {
         &self.name
     }
 
-    /// Which of the five algorithms decides.
+    /// The algorithm.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -160,36 +161,36 @@ impl Limit {
         self.capacity
     }
 
-    /// Whether an admitted request is delayed so that output is evenly spaced.
+    /// Returns true if admitted requests are delayed so that output is evenly spaced.
     #[inline]
     pub fn is_queue(&self) -> bool {
         self.options.queue
     }
 
-    /// The calendar whose windows are counted, if it is one; see [`Limit::per_calendar`].
+    /// The calendar of the windows, if there is one; see [`Limit::per_calendar`].
     #[inline]
     pub fn calendar(&self) -> Option<&dyn Calendar> {
         self.calendar.as_deref()
     }
 
-    /// Where a fixed window begins; of no meaning to one of a [`calendar`](Limit::calendar).
+    /// The start of fixed windows; without meaning if there is a [`calendar`](Limit::calendar).
     pub fn align(&self) -> Align {
         self.options.align
     }
 
-    /// Whether each key's fixed windows begin at an offset of their own.
+    /// Returns true if each key's fixed windows begin at an offset of their own.
     #[inline]
     pub fn is_staggered(&self) -> bool {
         self.options.stagger
     }
 
-    /// How a sliding window counter counts.
+    /// The way in which a sliding window counter counts.
     #[inline]
     pub fn precision(&self) -> Precision {
         self.options.precision
     }
 
-    /// What becomes of the used part when the numbers change.
+    /// The treatment of used units when the numbers change.
     pub fn on_change(&self) -> OnChange {
         self.options.on_change
     }
@@ -200,7 +201,7 @@ impl Limit {
         self.id
     }
 
-    /// Which numbers these are, and what becomes of the used part when they change: limits of one
+    /// Identity of the numbers and of the treatment of used units when they change: limits of one
     /// [`id`](Limit::id) and one fingerprint are the same to every store.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
@@ -213,13 +214,13 @@ impl Limit {
         self.period
     }
 
-    /// The longest that a window can last, in microseconds: the period, but for a calendar's.
+    /// The longest that a window can last, in microseconds: the period, except with a calendar.
     #[inline]
     pub fn window_longest_us(&self) -> u64 {
         self.window_longest
     }
 
-    /// How far fixed windows begin after a multiple of the period, in microseconds.
+    /// Offset of fixed windows after a multiple of the period, in microseconds.
     pub fn window_offset_us(&self) -> u64 {
         self.window_offset
     }
@@ -229,20 +230,20 @@ impl Limit {
         self.bucket.full_refill
     }
 
-    /// Ticks that pass in a microsecond: what a bucket's rate is counted in, see
+    /// Ticks that pass in a microsecond, the unit of a bucket's rate: see
     /// [`token_bucket`](crate::algorithm::token_bucket).
     pub fn drain(&self) -> u64 {
         self.bucket.drain
     }
 
-    /// How long a state can differ from a fresh one after its last charge, in microseconds, unless
-    /// it is in debt.
+    /// The longest time after its last charge for which a state without debt can differ from a
+    /// fresh one, in microseconds.
     pub fn memory_us(&self) -> u64 {
         match self.kind {
             LimitStateKind::Token | LimitStateKind::Leaky => self.full_refill_us(),
             LimitStateKind::Window | LimitStateKind::Staggered => self.window_longest,
             LimitStateKind::Counter => 2 * self.period,
-            // A sub-bucket counts until the last of the period after its end.
+            // A sub-bucket counts until the end of the period after its own end.
             LimitStateKind::Log => match self.options.precision {
                 Precision::Estimate => self.period,
                 Precision::Buckets(_) => 2 * self.period,
@@ -269,8 +270,8 @@ impl Limit {
         Limit { window_offset: self.options.align.offset(self.period), ..self.clone() }
     }
 
-    /// This limit with the windows of `writer`, which differs from it at most in its numbers: with
-    /// the shift of its key, and its calendar, which a snapshot does not know.
+    /// This limit with the windows of `other`, which differs from it at most in its numbers: with
+    /// the shift of its key, and its calendar, which a snapshot does not contain.
     pub(crate) fn shifted_like(&self, other: &Limit) -> Limit {
         Limit {
             window_offset: other.window_offset,
@@ -280,8 +281,9 @@ impl Limit {
         }
     }
 
-    /// What one of `instances` may admit while nobody counts for all of them: rate and capacity
-    /// divided, rounded up. The states are the same; what is left of one shrinks or grows with it.
+    /// The part of this limit that one of `instances` may admit while they do not share a store:
+    /// rate and capacity divided, rounded up. The states stay the same; remaining units scale with
+    /// the limit.
     #[must_use]
     pub fn share(&self, instances: u32) -> Limit {
         let part = |whole: u64| whole.div_ceil(u64::from(instances.max(1)));
@@ -294,13 +296,15 @@ impl Limit {
             options: LimitOptions { on_change: OnChange::Scale, ..self.options },
             calendar: self.calendar.clone(),
         };
-        // Rounding up can make a slow bucket slower to fill than is possible: 1 per 50 years, burst 3.
+        // Rounding up can make a slow bucket refill more slowly than is valid: 1 per 50 years,
+        // burst 3.
         let share = builder.build().unwrap_or_else(|_| self.clone());
         if instances <= 1 { self.clone() } else { share }
     }
 
-    /// This limit as it applies to `key`. The fixed windows of a staggered one are shifted by a
-    /// fixed public hash of the key, so that not everybody's quota returns at the same instant.
+    /// This limit as it applies to `key`. The fixed windows of a staggered limit are shifted by a
+    /// fixed public hash of the key, so that the quotas of all clients do not return at the same
+    /// instant.
     pub fn for_key(&self, key: &[u8]) -> Cow<'_, Limit> {
         if !self.options.stagger {
             return Cow::Borrowed(self);
@@ -322,7 +326,7 @@ impl PartialEq for Limit {
 
 impl Eq for Limit {}
 
-// Numbers that never change, and a calendar, which is pure: a panic leaves nothing half done.
+// The numbers never change, and a calendar is pure: a panic leaves nothing inconsistent.
 impl std::panic::UnwindSafe for Limit {}
 impl std::panic::RefUnwindSafe for Limit {}
 

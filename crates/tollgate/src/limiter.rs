@@ -1,8 +1,8 @@
 //! `Limiter`: a store and a clock, the interface that a program embeds.
 //!
-//! Every operation reads the clock once, and once more only if a state is so far ahead of it that the
-//! clock may have gone back. [`Limiter::at`] gives the same operations at an instant
-//! of the caller's choosing, for tests, simulation and replies that must agree on one time.
+//! Every operation reads the clock once, and a second time only if a state is so far ahead of it
+//! that the clock may have gone back. [`Limiter::at`] gives the same operations at a given instant,
+//! for tests, simulation and replies that must agree on one time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::memory::HashedKey;
 use crate::time::{Micros, Wait};
 use crate::wait::WaitingLines;
 
-/// Decides who may pass. Share it: all methods take `&self`.
+/// Decides which requests may pass. Share it: all methods take `&self`.
 ///
 /// ```
 /// use tollgate::{Limit, Limiter};
@@ -61,7 +61,7 @@ impl<S: fmt::Debug, C> fmt::Debug for Limiter<S, C> {
 }
 
 impl Limiter {
-    /// A limiter in memory for `max_keys` keys, on the system's clock. A key is one caller under
+    /// A limiter in memory for `max_keys` keys, on the system's clock. A key is one client under
     /// one limit; about 40 bytes each are allocated now: see [`MemoryStore::new`].
     pub fn with_capacity(max_keys: usize) -> Limiter {
         Limiter::new(MemoryStore::new(max_keys), SystemClock)
@@ -74,7 +74,8 @@ impl<S, C> Limiter<S, C> {
         Limiter { store, clock, observer: None, waiting_lines: WaitingLines::new() }
     }
 
-    /// Tells `observer` of every decision, after those observers it already tells.
+    /// Adds an observer, which is called after every decision and after the observers added before
+    /// it.
     #[must_use]
     pub fn observed_by(mut self, observer: impl Observer + 'static) -> Limiter<S, C> {
         self.observer = Some(match self.observer {
@@ -96,13 +97,13 @@ impl<S, C> Limiter<S, C> {
 }
 
 impl<C: Clock> Limiter<MemoryStore, C> {
-    /// The same operations at an instant of your choosing.
+    /// The same operations at a given instant.
     #[inline]
     pub fn at(&self, now: Micros) -> Moment<'_, C> {
         Moment { limiter: self, instant: now, read: false }
     }
 
-    /// The same operations at this instant, however many there are.
+    /// The same operations at the present instant, read once for all of them.
     #[inline]
     pub fn now(&self) -> Moment<'_, C> {
         Moment { limiter: self, instant: self.clock.now(), read: true }
@@ -118,12 +119,12 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     #[inline]
     pub fn take<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         let check = Check { cost, ..Check::new(limit, key.into()) };
-        // In this order: the memory answers while the clock is read.
+        // In this order, so that memory is fetched while the clock is read.
         let located = self.store.hash_and_prefetch(&check);
         self.now().decide_hashed(&check, located)
     }
 
-    /// What [`Limiter::take`] would answer; charges nothing. Its `retry_after` is the wait.
+    /// Answers like [`Limiter::take`], but charges nothing. Its `retry_after` is the wait.
     pub fn peek<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.now().peek(limit, key, cost)
     }
@@ -138,19 +139,20 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         self.now().take_up_to(limit, key, most)
     }
 
-    /// Charges the cost of work that has already happened, if need be into debt, and even if the
+    /// Charges the cost of work that has already been done, into debt if necessary, and even if the
     /// key is blocked.
     pub fn force<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.now().force(limit, key, cost)
     }
 
-    /// Gives back `units` of what `receipt` says was charged, or all of it if it is less. What has
-    /// run out since (a window that is over, a bucket that has refilled) changes nothing.
+    /// Gives back `units` of the charge that `receipt` stands for, or all of it if it is less.
+    /// Units that have returned since (a window that is over, a bucket that has refilled) are not
+    /// given back again.
     pub fn refund<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, receipt: Receipt, units: u64) {
         self.now().refund(limit, key, receipt, units);
     }
 
-    /// Gives back `units` that nobody kept a receipt for, as if they had been charged now.
+    /// Gives back `units` without a receipt, as if they had been charged now.
     pub fn grant<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, units: u64) {
         self.now().grant(limit, key, units);
     }
@@ -171,30 +173,32 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         self.now().decide(checks)
     }
 
-    /// Decides many requests of one check each, as if in order at one instant: faster than one by
-    /// one, because the memory is asked for all keys at once. `decisions` is emptied and filled.
+    /// Decides many requests of one check each, as if in order at one instant. It is faster than
+    /// one by one, because the memory of all keys is fetched together. `decisions` is emptied and
+    /// filled.
     pub fn decide_batch(&self, checks: &[Check<'_>], decisions: &mut Vec<Decision>) {
         self.now().decide_batch(checks, decisions);
     }
 
-    /// Forgets what a key has used of a limit. Whether there was anything to forget.
+    /// Drops what a key has used of a limit. Returns true if there was anything to drop.
     pub fn reset<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
         self.now().reset(limit, key)
     }
 
-    /// Refuses everything asked about `key`, under whichever limit, for so long. A longer block
-    /// stays. `false`: the bounded table of blocks is full.
+    /// Refuses all requests of `key`, under any limit, for this long. A longer block stays. Returns
+    /// false if the bounded table of blocks is full.
     pub fn block<'k>(&self, key: impl Into<Key<'k>>, duration: Duration) -> bool {
         let now = self.clock.now();
         self.at(now).block(key, now.after(Wait::at_least(duration)))
     }
 
-    /// Lifts a block. Whether there was one.
+    /// Lifts a block. Returns true if there was one.
     pub fn unblock<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.now().unblock(key)
     }
 
-    /// How long `key` is still blocked; `None` if it is not. While no key is, nothing is looked up.
+    /// Time for which `key` is still blocked; `None` if it is not. While no key is blocked, nothing
+    /// is looked up.
     ///
     /// ```
     /// use tollgate::{Limiter, Micros, Wait};
@@ -215,7 +219,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
 pub struct Moment<'a, C = SystemClock> {
     limiter: &'a Limiter<MemoryStore, C>,
     instant: Micros,
-    /// Whether the instant was read from the limiter's clock, and is not of the caller's choosing.
+    /// True if the instant was read from the limiter's clock, false if it was given by the caller.
     read: bool,
 }
 
@@ -274,13 +278,14 @@ impl<'a, C: Clock> Moment<'a, C> {
         decision
     }
 
-    /// Takes copies, so that a decision that nobody observes can stay in registers.
+    /// Calls the observers. It takes copies, so that a decision without observers can stay in
+    /// registers.
     #[cold]
     fn notify_one(self, check: Check<'_>, decision: Decision) {
         self.notify(&[check], &decision);
     }
 
-    /// Books for a waiter; see the store.
+    /// Books units for a waiter; see [`MemoryStore::book`].
     pub(crate) fn book(self, check: &Check<'_>, deadline: Micros) -> Decision {
         let decision = self.limiter.store.book(check, deadline, self.now());
         self.notify(std::slice::from_ref(check), &decision);
@@ -294,7 +299,7 @@ impl<'a, C: Clock> Moment<'a, C> {
         decision
     }
 
-    /// See [`Limiter::decide`]; `outcomes` gets what each limit said, in order.
+    /// See [`Limiter::decide`]; `outcomes` receives the outcome of each limit, in order.
     ///
     /// # Panics
     ///
@@ -369,13 +374,14 @@ impl<'a, C: Clock> Moment<'a, C> {
         self.limiter.store.blocked(key.into(), self.instant)
     }
 
-    /// Whether any key may be blocked: spares making keys to ask about when none is.
+    /// Returns false if certainly no key is blocked, so that no key has to be built for
+    /// [`Moment::blocked_for`].
     #[inline]
     pub fn any_blocked(self) -> bool {
         self.limiter.store.any_block(self.instant)
     }
 
-    /// The instant, and the clock to read again if it was read from the limiter's.
+    /// The instant, with the clock to read again if it was read from the limiter's.
     #[inline]
     pub fn now(self) -> Now<'a> {
         match self.read {
@@ -399,10 +405,10 @@ impl<'a, C: Clock> Moment<'a, C> {
 
 /// Units taken on an estimate, to be settled once.
 ///
-/// [`Permit::commit`] with the true cost refunds what was too much or forces what was too little.
-/// Dropping the permit refunds everything: the work did not happen. After its deadline the charge
-/// stands, so that a crashed or stuck holder cannot hold units back for ever, and neither commit
-/// nor drop changes anything. Dropping reads the limiter's clock.
+/// [`Permit::commit`] with the true cost refunds the excess or forces what was missing. Dropping
+/// the permit refunds everything: the work was not done. After its deadline the charge stands, so
+/// that a crashed or stuck holder cannot hold units back forever, and neither commit nor drop
+/// changes anything. Dropping reads the limiter's clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -422,7 +428,7 @@ pub struct Permit<'a, C: Clock = SystemClock> {
     limiter: &'a Limiter<MemoryStore, C>,
     limit: &'a Limit,
     key: Key<'a>,
-    /// Gone once settled.
+    /// The receipt; `None` once settled.
     receipt: Option<Receipt>,
     expires: Micros,
     decision: Decision,
@@ -440,7 +446,7 @@ impl<C: Clock> Permit<'_, C> {
         self.settle(actual, moment);
     }
 
-    /// Settles with the true cost, at an instant of your choosing.
+    /// Settles with the true cost at a given instant.
     pub fn commit_at(mut self, actual: u64, now: Micros) {
         let moment = self.limiter.at(now);
         self.settle(actual, moment);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::check::Check;
 use crate::decision::Decision;
 
-/// Is told of every decision, after it was made. It cannot change it.
+/// A callback after every decision, which it cannot change.
 ///
-/// Observers compose: a pair is an observer that tells both, and so is a closure.
+/// Observers compose: a closure is an observer, and a pair of observers is one that calls both.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::decision::Decision;
 /// # Ok::<(), tollgate::LimitError>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// A request over these checks was decided so.
+    /// Called when a request over these checks has been decided.
     fn decided(&self, checks: &[Check<'_>], decision: &Decision);
 }
 

@@ -16,16 +16,16 @@ pub struct Micros(u64);
 impl Micros {
     /// The Unix epoch.
     pub const ZERO: Micros = Micros(0);
-    /// The last instant that can be told.
+    /// The last instant that can be represented.
     pub const MAX: Micros = Micros(MAX_EXACT);
 
-    /// `micros` after the epoch; what lies beyond [`Micros::MAX`] is taken as `MAX`.
+    /// The instant `micros` after the epoch, at most [`Micros::MAX`].
     #[inline]
     pub const fn new(micros: u64) -> Micros {
         if micros > MAX_EXACT { Micros::MAX } else { Micros(micros) }
     }
 
-    /// Whole seconds after the epoch.
+    /// The instant `secs` seconds after the epoch.
     pub const fn from_secs(secs: u64) -> Micros {
         Micros::new(secs.saturating_mul(1_000_000))
     }
@@ -36,7 +36,7 @@ impl Micros {
         self.0
     }
 
-    /// How long it is until a later instant; zero if that has passed.
+    /// The wait until a later instant; zero if that has passed.
     #[inline]
     pub const fn until(self, later: Micros) -> Wait {
         Wait(later.0.saturating_sub(self.0))
@@ -49,7 +49,7 @@ impl Micros {
     }
 }
 
-/// How long until something happens, in microseconds, or never.
+/// A wait in microseconds, or never.
 ///
 /// Every wait that Tollgate reports is rounded up and minimal: waiting this long is enough, one
 /// microsecond less is not. `NEVER` is greater than every number, so the longest of several waits
@@ -74,13 +74,13 @@ impl Wait {
         Wait(u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX - 1))
     }
 
-    /// Whether waiting is pointless.
+    /// Returns true if no amount of waiting helps.
     #[inline]
     pub const fn is_never(self) -> bool {
         self.0 == u64::MAX
     }
 
-    /// Whether nothing has to be waited for.
+    /// Returns true if there is nothing to wait for.
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -92,7 +92,7 @@ impl Wait {
         if self.is_never() { None } else { Some(self.0) }
     }
 
-    /// As a [`Duration`], or `None` for never.
+    /// The wait as a [`Duration`], or `None` for never.
     pub fn duration(self) -> Option<Duration> {
         self.as_micros().map(Duration::from_micros)
     }
@@ -115,7 +115,7 @@ impl Wait {
 }
 
 impl fmt::Display for Wait {
-    /// For people: `never`, `0 s`, `250 us`, `1.5 ms`, `36 s`.
+    /// Writes the wait for people: `never`, `0 s`, `250 us`, `1.5 ms`, `36 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(micros) = self.as_micros() else { return f.write_str("never") };
         let (unit, per_unit) = match micros {

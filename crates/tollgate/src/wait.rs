@@ -1,12 +1,12 @@
 //! Waiting until ready: in line, first come first served for each key.
 //!
 //! No runtime is needed: the caller passes the function that sleeps. Waiters of one key stand in a
-//! queue, and only its head does anything. A bucket carries debt, so its head is charged at once and
-//! sleeps until the debt before it is paid; whoever asks meanwhile sees that debt. Windows and logs
-//! forget, so there the head takes as soon as it can.
+//! queue, and only its head is active. A bucket carries debt, so its head is charged at once and
+//! sleeps until the earlier debt is paid; other checks see that debt meanwhile. Windows and logs
+//! carry no debt, so there the head takes as soon as it can.
 //!
-//! A waiter that is dropped leaves the line and takes nothing, and those behind it move up. A waiter
-//! that cannot make its deadline is told at once, before it waits.
+//! A waiter that is dropped leaves the line and takes nothing, and those behind it move up. A
+//! waiter that cannot meet its deadline fails at once, before it waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -25,15 +25,15 @@ use crate::limiter::Limiter;
 use crate::store::MemoryStore;
 use crate::time::{Micros, Wait};
 
-/// The most waiters of one key that stand in line.
+/// Cap on the waiters of one key.
 pub const MAX_WAITING_PER_KEY: usize = 1_024;
-/// The most waiters of all keys that stand in line.
+/// Cap on the waiters of all keys.
 pub const MAX_WAITING: usize = 65_536;
 
-/// Why waiting was not possible.
+/// The reason why waiting was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotReady {
-    /// It would have taken this long, which is longer than the caller wanted to wait; or never.
+    /// The wait, which is longer than the caller's maximum; or never.
     TooLong(Wait),
     /// The line is full.
     LineFull,
@@ -100,7 +100,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         }
     }
 
-    /// At the head of the line of a bucket.
+    /// Waits at the head of the line of a bucket.
     async fn book_and_wait<F: Future<Output = ()>>(
         &self,
         check: &Check<'_>,
@@ -119,7 +119,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         Ok(())
     }
 
-    /// At the head of the line of a window or a log.
+    /// Waits at the head of the line of a window or a log.
     async fn take_when_ready<F: Future<Output = ()>>(
         &self,
         check: &Check<'_>,
@@ -181,7 +181,7 @@ impl<C: Clock> Drop for Booking<'_, C> {
     fn drop(&mut self) {
         if let Some(mut receipt) = self.receipt.take() {
             let (units, moment) = (receipt.granted(), self.limiter.now());
-            // However long ago it was booked, until it is ready all of it is still owed.
+            // However long ago it was booked, all of it is still owed until it is ready.
             receipt.charged_at = moment.instant();
             moment.refund(self.check.limit, self.check.key, receipt, units);
         }
@@ -200,7 +200,7 @@ type LineMap = HashMap<(u64, Box<[u8]>), VecDeque<Waiter>>;
 
 struct Waiter {
     ticket: u64,
-    /// What is still to be charged; 0 once it is booked.
+    /// Units still to be charged; 0 once they are booked.
     cost: u64,
     waker: Option<Waker>,
 }
@@ -219,7 +219,7 @@ impl WaitingLines {
         self.shards[shard].lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// Counts a waiter, if there may be one more.
+    /// Counts a waiter, unless there are too many.
     fn enter(&self) -> Option<WaiterPermit<'_>> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let counted = WaiterPermit(self);
@@ -242,7 +242,7 @@ impl WaitingLines {
     }
 }
 
-/// One of those who wait.
+/// Permission to wait, counted against [`MAX_WAITING`].
 struct WaiterPermit<'a>(&'a WaitingLines);
 
 impl Drop for WaiterPermit<'_> {
@@ -260,7 +260,7 @@ struct LinePlace<'a> {
 }
 
 impl LinePlace<'_> {
-    /// The costs of everybody ahead, and one's own.
+    /// The costs of all waiters ahead, and this one's.
     fn costs_up_to_here(&self) -> Vec<u64> {
         let lines = self.waiting_lines.shard(&self.line);
         let waiters = lines.get(&self.line).into_iter().flatten();
@@ -270,7 +270,7 @@ impl LinePlace<'_> {
             .collect()
     }
 
-    /// Notes that the head has been charged, so that those behind do not count it twice.
+    /// Marks the head as charged, so that those behind do not count it twice.
     fn mark_charged(&self) {
         let mut lines = self.waiting_lines.shard(&self.line);
         let waiters = lines.get_mut(&self.line).into_iter().flatten();
@@ -279,16 +279,18 @@ impl LinePlace<'_> {
         }
     }
 
-    /// Waits until nobody is ahead.
+    /// Waits until this place is at the head.
     async fn head_of_line(&self) {
         poll_fn(|context| {
             let mut lines = self.waiting_lines.shard(&self.line);
-            let waiters = lines.get_mut(&self.line).expect("we stand in this line");
+            let waiters =
+                lines.get_mut(&self.line).expect("a place stays in its line until it is dropped");
             if waiters.front().is_some_and(|first| first.ticket == self.ticket) {
                 return Poll::Ready(());
             }
             let own = waiters.iter_mut().find(|waiter| waiter.ticket == self.ticket);
-            own.expect("we stand in this line").waker = Some(context.waker().clone());
+            own.expect("a place stays in its line until it is dropped").waker =
+                Some(context.waker().clone());
             Poll::Pending
         })
         .await;

@@ -1,13 +1,8 @@
 //! The bodies of the fuzz targets of this crate on seeded random bytes, and on every input that once
 //! failed.
 
-#[path = "../../../fuzz/src/core/mod.rs"]
-#[allow(unreachable_pub)]
-mod bodies;
-#[path = "../../../fuzz/src/seeded.rs"]
-mod seeded;
-
-use seeded::seeded;
+use crate::bodies;
+use crate::seeded::seeded;
 
 const INPUTS: u64 = 200_000;
 

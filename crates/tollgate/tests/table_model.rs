@@ -3,14 +3,10 @@
 //! The comparison is the fuzz target's own (`fuzz/src/core/table.rs`); here sequences are long,
 //! so that tables fill, logs grow and blocks change hands. A failure prints its seed.
 
-#[path = "../../../fuzz/src/core/mod.rs"]
-#[allow(unreachable_pub)]
-mod bodies;
-mod random;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use random::SplitMix64;
+use crate::bodies;
+use crate::seeded::random::SplitMix64;
 use tollgate::{Algorithm, DecidedBy, Limit, Limiter, Micros};
 
 /// Runs a body on so many sequences of `length` bytes, about 4 bytes an operation.

@@ -3,13 +3,9 @@
 //!
 //! Each run counts what it did and compares the counts, so that nothing passes by being skipped.
 
-mod executor;
-mod model;
-mod worked_cases;
-
-use executor::{CoreModel, KeyedExecutor, TableExecutor};
-use model::AlgorithmModel;
-use worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
+use crate::executor::{CoreModel, KeyedExecutor, TableExecutor};
+use crate::model::AlgorithmModel;
+use crate::worked_cases::{ALL_LINES, CaseTally, PollDensity, run, run_documents};
 
 #[test]
 fn the_core_answers_every_vector() {

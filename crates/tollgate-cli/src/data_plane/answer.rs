@@ -1,4 +1,4 @@
-//! An answer as HTTP tells it: the decision in JSON, and the header fields of limits.
+//! An answer as an HTTP response: the decision in JSON, and the rate limit header fields.
 
 use std::fmt::{self, Write};
 
@@ -48,16 +48,16 @@ pub(super) fn status_of(refusal: Refusal) -> StatusCode {
     }
 }
 
-/// The reason of an error for want of facts, for programs.
+/// Machine-readable reason of the error for missing facts.
 const MISSING_FACTS: &str = "missing_facts";
 
-/// The error for want of facts: the rule that was skipped, and the facts that would do. Whoever reads
-/// only `allowed` is not let pass.
+/// Writes the error for missing facts: the rule that was skipped, and the facts that it needs. `allowed` is false,
+/// so that a client which reads nothing else does not let the request pass.
 #[cold]
 pub(super) fn write_missing_facts(out: &mut Vec<u8>, missing: &MissingFacts<'_>) {
     let message = format!(
-        "No rule could be asked: {missing}. Send it (empty text is none), or let such questions pass \
-         with --missing-facts allow."
+        "No rule could be applied: {missing}. Send it (an empty string counts as missing), or let such \
+         requests pass with --missing-facts allow."
     );
     let document = json!({
         "allowed": false,
@@ -70,17 +70,17 @@ pub(super) fn write_missing_facts(out: &mut Vec<u8>, missing: &MissingFacts<'_>)
     serde_json::to_writer(out, &document).expect("a vector takes every byte");
 }
 
-/// What the body of a response is.
+/// Media type and expected size of a response body.
 #[derive(Debug)]
 pub(super) struct ResponseContent {
-    /// Its media type; not sent if the body is empty.
+    /// Media type; not sent if the body is empty.
     pub(super) media_type: HeaderValue,
-    /// About how long it is.
+    /// Expected length in bytes.
     pub(super) bytes_hint: usize,
 }
 
 impl ResponseContent {
-    /// There is none.
+    /// No body.
     pub(super) fn empty() -> ResponseContent {
         ResponseContent { media_type: const { HeaderValue::from_static("") }, bytes_hint: 0 }
     }
@@ -96,7 +96,8 @@ pub(super) fn respond(
     respond_in_dialects(answer.dialects(), status, content, answer, write_body)
 }
 
-/// The same, in these dialects. All text, of fields and body, is in one allocation.
+/// A response with the header fields of an answer, in these dialects. The text of fields and body shares one
+/// allocation.
 pub(super) fn respond_in_dialects(
     dialects: &[Dialect],
     status: StatusCode,
@@ -121,7 +122,7 @@ pub(super) fn respond_in_dialects(
     response
 }
 
-/// Tells each header field of an answer, and what writes its value.
+/// Calls `tell` with each header field of an answer and a function that writes its value.
 #[inline(always)]
 pub(super) fn for_each_field(
     answer: &Answer,
@@ -152,7 +153,7 @@ pub(super) fn write_decision(
     reservation: Option<ReservationId>,
 ) {
     let binding = answer.binding();
-    // While the store does not answer nobody knows what is left.
+    // While the store is unavailable, the remaining units are unknown.
     let known = answer.is_known();
     out.extend_from_slice(if answer.allowed() {
         b"{\"allowed\":true"
@@ -215,14 +216,14 @@ fn write_refusal(out: &mut Vec<u8>, problem: &ProblemDetails<'_>, retry_after_s:
     out.extend_from_slice(problem.reason().as_bytes());
     out.extend_from_slice(b"\",\"error\":\"");
     out.extend_from_slice(problem.error().as_bytes());
-    // Digits and plain words.
+    // Digits and plain words: nothing to escape.
     out.extend_from_slice(b"\",\"message\":\"");
     write_display(out, problem.message());
     out.push(b'"');
     write_number(out, ",\"retryAfter\":", retry_after_s);
 }
 
-/// Writes into bytes, as `fmt` can write.
+/// Adapter that lets `fmt` write into a byte vector.
 struct ByteWriter<'a>(&'a mut Vec<u8>);
 
 impl Write for ByteWriter<'_> {
@@ -236,8 +237,8 @@ pub(super) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
     write!(ByteWriter(out), "{value}").expect("a vector takes every byte");
 }
 
-/// A member of an object; `name` comes with its punctuation, so that it is one piece. Inlined, so
-/// that the length of that piece is known.
+/// Writes a member of an object. `name` includes its punctuation, so that it is copied in one piece; inlined, so
+/// that the length of that piece is known at compile time.
 #[inline(always)]
 fn write_text(out: &mut Vec<u8>, name: &str, text: Option<&str>) {
     out.extend_from_slice(name.as_bytes());
@@ -257,13 +258,13 @@ pub(super) fn write_number(out: &mut Vec<u8>, name: &str, number: Option<u64>) {
     }
 }
 
-/// A wait that nobody knows is written as one that never ends: null.
+/// The wait, or `NEVER` (written as null) if it is unknown.
 #[inline(always)]
 fn known_wait(wait: Wait, known: bool) -> Wait {
     if known { wait } else { Wait::NEVER }
 }
 
-/// Rounded up: who waits this long is let in.
+/// Writes a wait in milliseconds, rounded up: a client that waits this long is admitted.
 #[inline(always)]
 fn write_wait(out: &mut Vec<u8>, name: &str, wait: Wait) {
     write_number(out, name, wait.millis());

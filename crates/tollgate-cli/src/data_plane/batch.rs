@@ -1,4 +1,4 @@
-//! `POST /v1/check/batch`: many questions, decided in order at one instant.
+//! `POST /v1/check/batch`: many checks, decided in order at one instant.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use http::{Response, StatusCode};
 use tollgate_rules::RulesVersion;
 
 use super::answer::{write_decision, write_missing_facts};
-use super::http::DataPlane;
+use super::check_service::CheckService;
 use super::json::read_batch;
 use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::RequestBody;
 use crate::reply;
 
-/// Room for one decision.
+/// Bytes reserved for one decision.
 const DECISION_BYTES: usize = 512;
 
 pub(super) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     body: &[u8],
     request: &mut RequestBody,
 ) -> Response<ResponseBody> {
@@ -29,18 +29,18 @@ pub(super) async fn answer(
     if !request.has_room_for(bytes) {
         return reply::no_room();
     }
-    // One version for all of them: an entry must not be decided by rules that the one before it was not.
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
+    // One rules version for the whole batch, even if the rules change meanwhile.
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
     let mut out = Vec::with_capacity(bytes);
     out.push(b'[');
-    for (index, asked) in batch.iter().enumerate() {
+    for (index, check) in batch.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
         let rules = RulesVersion::from_inner(Arc::clone(&rules));
-        let answer = plane.decide_check_body(rules, asked, now).await;
+        let answer = checks.decide_body(rules, check, now).await;
         match answer.unanswered() {
-            // In its place: the others are answered.
+            // Only this entry is an error; the others are decided.
             Some(missing) => write_missing_facts(&mut out, &missing),
             None => {
                 let policies = answer.policies();
@@ -49,7 +49,7 @@ pub(super) async fn answer(
         }
     }
     out.push(b']');
-    // It may wait for long, and what counts is its length.
+    // The reply may wait for a slow reader, and the allowance counts its length, not its capacity.
     out.shrink_to_fit();
     reply::json(StatusCode::OK, out)
 }

@@ -1,18 +1,18 @@
-//! `POST /v1/check`: one question, one decision.
+//! `POST /v1/check`: one check, one decision.
 
 use http::{Response, StatusCode};
 
 use super::answer;
-use super::http::DataPlane;
+use super::check_service::CheckService;
 use super::json::{CHECK_FIELDS, CheckBody};
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
-pub(super) async fn answer(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
-    let asked = match CheckBody::read(body, CHECK_FIELDS) {
-        Ok(asked) => asked,
+pub(super) async fn answer(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+    let check = match CheckBody::read(body, CHECK_FIELDS) {
+        Ok(check) => check,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    answer::decision_response(&plane.decide_check_body(rules, &asked, now).await, None)
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
+    answer::decision_response(&checks.decide_body(rules, &check, now).await, None)
 }

@@ -1,4 +1,4 @@
-//! Facts from what was sent: a body of JSON, or the head of a request.
+//! Facts read from a JSON body or from the header fields of a request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::json::CheckBody;
 pub(super) struct RequestHeaders<'a>(pub(super) &'a HeaderMap);
 
 impl RequestHeaders<'_> {
-    /// The values of all fields of this name, which is in small letters. A request has a handful of
-    /// fields: looking at each is faster than hashing the name.
+    /// The values of all fields of this lowercase name. A request has a handful of fields: comparing each is
+    /// faster than hashing the name.
     fn values(&self, name: &str) -> impl Iterator<Item = &HeaderValue> {
         self.0.iter().filter(move |(field, _)| field.as_str() == name).map(|(_, value)| value)
     }
 
-    /// A header of a peer, trusted or not, that keys are made of and that stands twice, with different
-    /// values.
+    /// The first header that the rules build keys from and that appears twice with different values. `trusted`
+    /// says if the peer is a trusted proxy.
     pub(super) fn conflicting_header(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
         // Nearly all requests have each field once.
         if self.0.len() == self.0.keys_len() {
@@ -50,35 +50,34 @@ impl Headers for RequestHeaders<'_> {
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut values = self.values(name);
         let first = values.next()?;
-        // What is said twice is not unsaid: nobody gets around the rules by repeating who they are.
+        // The same value twice still counts: a client must not evade the rules by repeating its identity.
         values.all(|other| other == first).then(|| escape_non_utf8(first.as_bytes()))
     }
 }
 
-/// The facts that a question states.
-pub(super) fn stated_facts<'a>(asked: &'a CheckBody<'_>) -> Facts<'a> {
+/// The facts that a body states.
+pub(super) fn stated_facts<'a>(check: &'a CheckBody<'_>) -> Facts<'a> {
     Facts {
-        method: asked.method.as_deref(),
-        path: asked.path.as_deref(),
-        ip: asked.ip,
-        user: asked.user.as_deref(),
-        tier: asked.tier.as_deref(),
-        api_key: asked.api_key.as_deref(),
-        headers: (!asked.headers.is_empty()).then_some(&asked.headers as &dyn Headers),
+        method: check.method.as_deref(),
+        path: check.path.as_deref(),
+        ip: check.ip,
+        user: check.user.as_deref(),
+        tier: check.tier.as_deref(),
+        api_key: check.api_key.as_deref(),
+        headers: (!check.headers.is_empty()).then_some(&check.headers as &dyn Headers),
         ..Facts::default()
     }
 }
 
-/// What who is calling is found out by: the version of the rules that decides, if the question has
-/// header fields to look at.
+/// Rules version used to identify the caller; `None` if the body carries no headers.
 pub(super) fn rules_for_identity(
     rules: &RulesVersion,
-    asked: &CheckBody<'_>,
+    check: &CheckBody<'_>,
 ) -> Option<Arc<RuleSet>> {
-    (!asked.headers.is_empty()).then(|| Arc::clone(rules))
+    (!check.headers.is_empty()).then(|| Arc::clone(rules))
 }
 
-/// Who is calling.
+/// Identity of the caller, from the facts that the body states.
 pub(super) fn identify_caller<'a>(
     rules: Option<&'a RuleSet>,
     stated: &Facts<'a>,
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_repeats_who_they_are_is_still_somebody() {
+    fn a_repeated_identity_still_counts() {
         let rules = "identify: { user: { header: x-user-id } }
 rules: [{ name: api, key: '{user}', limits: [1/s] }]";
         let rules = compile(&[Source::from_text("rules.yaml", rules)]).rules.expect("rules");
@@ -125,7 +124,7 @@ rules: [{ name: api, key: '{user}', limits: [1/s] }]";
             assert_eq!(
                 headers.conflicting_header(&rules, false),
                 None,
-                "what a stranger says does not count"
+                "headers of an untrusted peer do not count"
             );
             let peer = std::net::Ipv4Addr::LOCALHOST.into();
             let identity = rules.settings().identify.identify(peer, &headers, Micros::ZERO);
@@ -134,7 +133,7 @@ rules: [{ name: api, key: '{user}', limits: [1/s] }]";
     }
 
     #[test]
-    fn what_keys_are_made_of_may_be_said_once() {
+    fn headers_in_keys_have_one_value() {
         let rules = |mode: &str| {
             let text = format!(
                 "identify: {{ user: {{ api_key: {{ header: x-key }} }}, api_key: {{ header: x-other }}, ip: x-real-ip }}
@@ -142,7 +141,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
             );
             compile(&[Source::from_text("rules.yaml", &text)]).rules.expect("rules")
         };
-        // Fields, and the one that is said twice
+        // Fields, and the one that has two values
         let rows: [(RawHeaderFields<'_>, Option<&str>); 11] = [
             (&[("x-key", b"a"), ("x-tenant", b"b"), ("x-other", b"c")], None),
             (&[("x-key", b"a"), ("x-key", b"a")], None),
@@ -161,7 +160,7 @@ rules: [{{ name: api, key: '{{user}}:{{header.X-Tenant}}', limits: [1/s], {mode}
             let twice = |mode| RequestHeaders(&map).conflicting_header(&rules(mode), true).cloned();
             assert_eq!(twice("mode: enforce").as_ref().map(HeaderName::as_str), want);
             for mode in ["mode: shadow", "mode: 'off'", "soft: true"] {
-                assert_eq!(twice(mode), None, "what never refuses does not begin here");
+                assert_eq!(twice(mode), None, "rules that never refuse do not cause errors");
             }
         }
     }

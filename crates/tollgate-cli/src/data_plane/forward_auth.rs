@@ -1,9 +1,8 @@
-//! `/v1/forward-auth`: a proxy asks before it passes a request on.
+//! `/v1/forward-auth`: a proxy sends a check before it forwards a request.
 //!
-//! What it asks about is in headers, which `forwarded.rs` reads; nothing is taken from the query,
-//! because some proxies append their client's. A refusal is 429 with a problem document, or 503 while
-//! the store does not answer; nginx passes on only 401 and 403, so it gets 403 and is told the rest in a
-//! header.
+//! The original request is described in headers, which `forwarded.rs` reads. The query is ignored, because some
+//! proxies append their client's. A refusal is 429 with a problem document, or 503 while the store is
+//! unavailable. nginx forwards only 401 and 403, so it gets 403, and the actual status in a header.
 
 use std::net::IpAddr;
 
@@ -12,34 +11,34 @@ use tollgate::headers::ProblemDetails;
 use tollgate_rules::{Ask, Facts, Headers};
 
 use super::answer::{ResponseContent, respond, status_of, write_display};
+use super::check_service::CheckService;
 use super::facts::RequestHeaders;
 use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
-use super::http::DataPlane;
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
 
-/// Room for most problem documents.
+/// Bytes reserved for a problem document.
 const PROBLEM_BYTES: usize = 480;
 
 pub(super) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     head: &request::Parts,
     peer: IpAddr,
-    style: ForwardAuthProxy,
+    proxy: ForwardAuthProxy,
 ) -> Response<ResponseBody> {
     let headers = RequestHeaders(&head.headers);
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let forwarded = match ForwardedRequest::read(&headers, &rules, peer, style, now) {
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
+    let forwarded = match ForwardedRequest::read(&headers, &rules, peer, proxy, now) {
         Ok(forwarded) => forwarded,
         Err(ConflictingHeader(name)) => return reject_conflicting_header(name),
     };
     if !forwarded.trusted {
-        plane.warnings.untrusted_proxy(peer, now);
+        checks.warnings.untrusted_proxy(peer, now);
     }
     let ForwardedRequest { original, identity, trusted } = forwarded;
     let said = [original.method.is_some(), original.path.is_some()];
     if trusted && said != [true, true] {
-        plane.warnings.silent_proxy(peer, said, &rules, now);
+        checks.warnings.silent_proxy(peer, said, &rules, now);
     }
     let facts = Facts {
         method: original.method.as_deref(),
@@ -52,12 +51,12 @@ pub(super) async fn answer(
         ..Facts::default()
     };
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
-    let answer = plane.decide(rules, &ask, now).await;
+    let answer = checks.decide(rules, &ask, now).await;
     let Some(refusal) = answer.refusal() else {
         return respond(StatusCode::OK, ResponseContent::empty(), &answer, |_, _| {});
     };
     let meant = status_of(refusal);
-    let status = match style {
+    let status = match proxy {
         ForwardAuthProxy::Standard => meant,
         ForwardAuthProxy::Nginx => StatusCode::FORBIDDEN,
     };
@@ -68,15 +67,15 @@ pub(super) async fn answer(
             write_display(out, problem);
         }
     });
-    if style == ForwardAuthProxy::Nginx {
+    if proxy == ForwardAuthProxy::Nginx {
         let name = const { HeaderName::from_static("x-tollgate-status") };
         response.headers_mut().insert(name, meant.as_u16().into());
     }
     response
 }
 
-/// A header says two things, and either may be the client's choice.
+/// The error for a header with two values, either of which the client may have chosen.
 fn reject_conflicting_header(name: &HeaderName) -> Response<ResponseBody> {
-    let message = format!("{name} stands twice, with different values.");
+    let message = format!("{name} appears twice, with different values.");
     reply::error(StatusCode::BAD_REQUEST, &message)
 }

@@ -1,8 +1,8 @@
-//! What a proxy says in the headers of its question: the request that it has, and who is calling.
+//! The original request and its caller, read from the headers that a proxy sends to forward-auth.
 //!
-//! The proxy puts the request it has into headers: `X-Forwarded-Method` and `-Uri` (Traefik, Caddy),
-//! or `X-Original-Method` and `-URI` (nginx). They count only from peers that the rules trust, as
-//! everything does that is said about somebody else.
+//! A proxy describes the original request in `X-Forwarded-Method` and `X-Forwarded-Uri` (Traefik, Caddy) or in
+//! `X-Original-Method` and `X-Original-URI` (nginx). Like all forwarded headers, they count only from peers that
+//! the rules trust.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,31 +13,31 @@ use tollgate_rules::{Identity, RuleSet};
 
 use super::facts::{RequestHeaders, escape_non_utf8};
 
-/// What the proxy does with a refusal.
+/// Kind of proxy, by its treatment of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForwardAuthProxy {
-    /// Passes it on as it is.
+    /// Forwards any status to the client.
     Standard,
-    /// Knows 401 and 403 only.
+    /// Forwards only 401 and 403.
     Nginx,
 }
 
-/// What a question says that counts.
+/// The trusted part of a forward-auth request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ForwardedRequest<'a> {
-    /// Nothing, if the peer is not trusted.
+    /// Empty if the peer is not trusted.
     pub(super) original: OriginalRequest<'a>,
     pub(super) identity: Identity<'a>,
     pub(super) trusted: bool,
 }
 
 impl<'a> ForwardedRequest<'a> {
-    /// Reads the headers of a question from this peer.
+    /// Reads the headers of a request from this peer.
     pub(super) fn read(
         headers: &'a RequestHeaders<'a>,
         rules: &RuleSet,
         peer: IpAddr,
-        style: ForwardAuthProxy,
+        proxy: ForwardAuthProxy,
         now: Micros,
     ) -> Result<ForwardedRequest<'a>, ConflictingHeader<'a>> {
         let identify = &rules.settings().identify;
@@ -46,26 +46,25 @@ impl<'a> ForwardedRequest<'a> {
             return Err(ConflictingHeader(name));
         }
         let original = match trusted {
-            true => OriginalRequest::from_headers(headers.0, style)?,
+            true => OriginalRequest::from_headers(headers.0, proxy)?,
             false => OriginalRequest::default(),
         };
         Ok(ForwardedRequest { original, identity: identify.identify(peer, headers, now), trusted })
     }
 }
 
-/// The request that the proxy has.
+/// The request that the proxy received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OriginalRequest<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
 }
 
-/// A header that says what the request is stands twice, with different values: whichever was
-/// believed, a client might have chosen it.
+/// A header that appears twice with different values: the client may have added either of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConflictingHeader<'a>(pub(super) &'a HeaderName);
 
-/// Method and path.
+/// Names of the headers that carry method and path.
 type HeaderNamePair = [HeaderName; 2];
 static FORWARDED_HEADERS: HeaderNamePair =
     [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-forwarded-uri")];
@@ -73,13 +72,13 @@ static ORIGINAL_HEADERS: HeaderNamePair =
     [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-original-uri")];
 
 impl<'a> OriginalRequest<'a> {
-    /// Both come from one pair of headers, first the one that this kind of proxy writes: the other
-    /// may be the client's.
+    /// Reads method and path from one pair of headers. The pair that this kind of proxy writes comes first, because
+    /// the client may have sent the other.
     fn from_headers(
         headers: &'a HeaderMap,
-        style: ForwardAuthProxy,
+        proxy: ForwardAuthProxy,
     ) -> Result<OriginalRequest<'a>, ConflictingHeader<'static>> {
-        let (own, other) = match style {
+        let (own, other) = match proxy {
             ForwardAuthProxy::Standard => (&FORWARDED_HEADERS, &ORIGINAL_HEADERS),
             ForwardAuthProxy::Nginx => (&ORIGINAL_HEADERS, &FORWARDED_HEADERS),
         };
@@ -105,7 +104,7 @@ impl<'a> OriginalRequest<'a> {
     }
 }
 
-/// The one value of a header.
+/// The value of a header, if all its values are the same.
 fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &'static HeaderName,
@@ -142,7 +141,7 @@ mod tests {
             (ForwardAuthProxy::Nginx, &both[..3], Some("POST"), None),
             (ForwardAuthProxy::Standard, &both[..0], None, None),
         ];
-        for (style, fields, method, path) in rows {
+        for (proxy, fields, method, path) in rows {
             let fields = fields.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
@@ -151,7 +150,7 @@ mod tests {
                 method: method.map(Cow::Borrowed),
                 path: path.map(Cow::Borrowed),
             };
-            assert_eq!(OriginalRequest::from_headers(&headers, style), Ok(want));
+            assert_eq!(OriginalRequest::from_headers(&headers, proxy), Ok(want));
         }
     }
 

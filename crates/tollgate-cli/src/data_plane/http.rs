@@ -1,31 +1,24 @@
-//! The HTTP listener: which path means what, who may ask, and how much they may send.
+//! The http listener: its paths, access checks and body limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
 use bytes::Bytes;
-use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Facts, RulesVersion};
 
-use super::facts::{identify_caller, rules_for_identity, stated_facts};
+use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
-use super::json::CheckBody;
 use super::{batch, check, envoy, forward_auth, reserve};
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::host;
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::DecisionTiming;
 use crate::reply;
-use crate::settings::OnMissingFacts;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
 
-/// The most bytes of one question.
+/// Maximum bytes of one check.
 const CHECK_BYTES_MAX: usize = 64 << 10;
 
-/// The most bytes of a batch, and of what is asked as descriptors, where clients choose most of them.
+/// Maximum bytes of a batch, and of descriptors, most of which clients choose.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 const OPENAPI: &str = include_str!("openapi.json");
@@ -36,19 +29,15 @@ const NO_SUCH_PATH: &str = "There is no such path. There are: POST /v1/check, PO
 
 /// Answers on the HTTP listener.
 pub(crate) struct DataPlane {
-    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
-    /// Who may ask; `None`: whoever reaches the listener.
+    pub(crate) checks: CheckService,
+    /// Accepted tokens; `None` admits every client that reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) warnings: Warnings,
-    pub(crate) timing: Arc<DecisionTiming>,
-    /// Whether pages in browsers could reach the listener under names of their own: there is neither a token,
-    /// nor a certificate, which would be for another name.
+    /// True if a web page could reach the listener by DNS rebinding: it needs no token, and has no certificate,
+    /// which would be for another name.
     pub(crate) is_open_to_dns_rebinding: bool,
-    /// What becomes of questions that no rule can be asked about.
-    pub(crate) missing_facts: OnMissingFacts,
 }
 
-/// What a path means.
+/// An endpoint, found by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataRoute {
     Check,
@@ -77,7 +66,7 @@ impl DataRoute {
         })
     }
 
-    /// The methods, if not all will do.
+    /// Allowed methods, for the `Allow` header; `None` if all are.
     fn allowed_methods(self) -> Option<&'static str> {
         match self {
             DataRoute::ForwardAuth(_) => None,
@@ -94,7 +83,7 @@ impl DataRoute {
         }
     }
 
-    /// The most bytes of a body; `None`: it is not read.
+    /// Maximum bytes of the body; `None` if it is not read.
     fn body_bytes_max(self) -> Option<usize> {
         match self {
             DataRoute::ForwardAuth(_) | DataRoute::OpenApi => None,
@@ -104,15 +93,15 @@ impl DataRoute {
     }
 }
 
-const BROWSER_PAGE_REFUSED: &str = "A page in a browser asks here, and without tokens this listener cannot tell whose: \
-    give it tokens with --auth-token-file.";
+const BROWSER_PAGE_REFUSED: &str = "This request comes from a web page, and without tokens this listener cannot tell \
+    which: configure tokens with --auth-token-file.";
 
-const DNS_REBINDING_REFUSED: &str = "Without --auth-token-file this listener answers only to addresses, to localhost and \
-    to names without dots, because a page in a browser could reach it under any other name: let your \
+const DNS_REBINDING_REFUSED: &str = "Without --auth-token-file this listener accepts only IP addresses, localhost and \
+    names without dots as `Host`, because a web page could reach it under any other name: let your \
     proxy send Tollgate's own address as `Host`, or a token.";
 
-/// Whether a browser sends this for a page. Any page can make the browser of somebody on this machine
-/// post here; without tokens that must not spend or give back anybody's units.
+/// Returns true if a browser sends this on behalf of a web page. Any page can make a browser on this machine post
+/// here; without tokens, that must not charge or refund units.
 fn is_from_browser_page(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN)
 }
@@ -128,11 +117,8 @@ impl Handler for DataPlane {
             return reply::unauthorized();
         }
         if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
-            self.warnings.dns_rebinding(
-                peer.ip(),
-                host::requested_host(head),
-                self.gatekeeper.now(),
-            );
+            let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
+            self.checks.warnings.dns_rebinding(peer.ip(), host, now);
             return reply::error(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
         }
         let Some(route) = DataRoute::from_path(head.uri.path()) else {
@@ -163,32 +149,6 @@ impl Handler for DataPlane {
 }
 
 impl DataPlane {
-    /// Decides under the rules that the facts were read by.
-    pub(super) async fn decide(&self, rules: RulesVersion, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing
-            .measure(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.clock_instant(now)))
-            .await
-    }
-
-    /// Decides what a body of JSON asks.
-    pub(super) async fn decide_check_body(
-        &self,
-        rules: RulesVersion,
-        asked: &CheckBody<'_>,
-        now: Micros,
-    ) -> Answer {
-        let (stated, identifying) = (stated_facts(asked), rules_for_identity(&rules, asked));
-        let identity = identify_caller(identifying.as_deref(), &stated, now);
-        let ask = self.ask(identity.complete(stated), asked.cost);
-        self.decide(rules, &ask, now).await
-    }
-
-    /// A question that a program asks, which can be told what is wrong with it.
-    pub(super) fn ask<'a>(&self, facts: Facts<'a>, cost: Option<u64>) -> Ask<'a> {
-        let needs_facts = self.missing_facts == OnMissingFacts::Refuse;
-        Ask { facts, cost, needs_facts, ..Ask::default() }
-    }
-
     async fn dispatch(
         &self,
         route: DataRoute,
@@ -196,17 +156,17 @@ impl DataPlane {
         (body, request): (&[u8], &mut RequestBody),
         peer: SocketAddr,
     ) -> Response<ResponseBody> {
-        let gatekeeper = &self.gatekeeper;
+        let checks = &self.checks;
         match route {
-            DataRoute::Check => check::answer(self, body).await,
-            DataRoute::Batch => batch::answer(self, body, request).await,
-            DataRoute::Reserve => reserve::reserve(self, body).await,
-            DataRoute::Commit => reserve::commit(gatekeeper, body).await,
-            DataRoute::Refund => reserve::refund(self, body).await,
-            DataRoute::ForwardAuth(style) => {
-                forward_auth::answer(self, head, peer.ip(), style).await
+            DataRoute::Check => check::answer(checks, body).await,
+            DataRoute::Batch => batch::answer(checks, body, request).await,
+            DataRoute::Reserve => reserve::reserve(checks, body).await,
+            DataRoute::Commit => reserve::commit(checks, body).await,
+            DataRoute::Refund => reserve::refund(checks, body).await,
+            DataRoute::ForwardAuth(proxy) => {
+                forward_auth::answer(checks, head, peer.ip(), proxy).await
             }
-            DataRoute::Json => envoy::json::answer(self, body).await,
+            DataRoute::Json => envoy::json::answer(checks, body).await,
             DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
     }

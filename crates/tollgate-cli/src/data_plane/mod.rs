@@ -1,6 +1,7 @@
-//! The data plane: where requests are decided. Each file turns one kind of question into facts and
-//! the answer into a reply; what is decided is the gatekeeper's business.
+//! The data plane: the listeners that decide requests. Each file turns one kind of request into facts and
+//! the gatekeeper's answer into a reply.
 
+pub(crate) mod check_service;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod json;

@@ -7,58 +7,58 @@ use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{ReservationId, ReserveError, SettleError};
 
 use super::answer;
+use super::check_service::CheckService;
 use super::facts::{identify_caller, rules_for_identity, stated_facts};
-use super::http::DataPlane;
 use super::json::{COMMIT_FIELDS, CheckBody, REFUND_FIELDS, RESERVE_FIELDS};
 use crate::listeners::connection::ResponseBody;
 use crate::reply;
-use crate::store::ServerGatekeeper;
 
-/// How long a reservation stays open if nobody says.
+/// Lifetime of a reservation without `expires_in_ms`.
 const DEFAULT_EXPIRES_IN_MS: u64 = 60_000;
 
-const COST_REQUIRED: &str = "A reservation takes at least 1: write \"cost\":1, or leave it out for what the \
-    rules say. To look without taking, send \"cost\":0 to /v1/check.";
+const COST_REQUIRED: &str = "A reservation takes at least 1: send \"cost\":1, or leave it out to use the cost of the \
+    rules. To look without taking, send \"cost\":0 to /v1/check.";
 
-/// Takes an estimate, and names it.
-pub(super) async fn reserve(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
-    let asked = match CheckBody::read(body, RESERVE_FIELDS) {
-        Ok(asked) => asked,
+/// Charges an estimate and returns the id of the reservation.
+pub(super) async fn reserve(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+    let check = match CheckBody::read(body, RESERVE_FIELDS) {
+        Ok(check) => check,
         Err(problem) => return bad_request(&problem),
     };
-    let expires_in = Duration::from_millis(asked.expires_in_ms.unwrap_or(DEFAULT_EXPIRES_IN_MS));
+    let expires_in = Duration::from_millis(check.expires_in_ms.unwrap_or(DEFAULT_EXPIRES_IN_MS));
     if expires_in.is_zero() || expires_in > EXPIRES_IN_MAX {
         let most_ms = EXPIRES_IN_MAX.as_millis();
-        return bad_request(&format!("\"expires_in_ms\" has to be from 1 to {most_ms}."));
+        return bad_request(&format!("\"expires_in_ms\" must be from 1 to {most_ms}."));
     }
-    let (rules, now) = (plane.gatekeeper.rules(), plane.gatekeeper.now());
-    let (stated, identifying) = (stated_facts(&asked), rules_for_identity(&rules, &asked));
+    let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
+    let (stated, identifying) = (stated_facts(&check), rules_for_identity(&rules, &check));
     let identity = identify_caller(identifying.as_deref(), &stated, now);
-    let ask = plane.ask(identity.complete(stated), asked.cost);
+    let ask = checks.ask(identity.complete(stated), check.cost);
     let reserving =
-        plane.gatekeeper.reserve_by(rules, &ask, expires_in, plane.gatekeeper.clock_instant(now));
-    match plane.timing.measure(reserving).await {
+        checks.gatekeeper.reserve_by(rules, &ask, expires_in, checks.gatekeeper.clock_instant(now));
+    match checks.timing.measure(reserving).await {
         Ok(reserved) => reply::no_store(answer::decision_response(&reserved.answer, reserved.id)),
         Err(ReserveError::NoCost) => bad_request(COST_REQUIRED),
         Err(ReserveError::TableFull) => {
             let message = format!(
-                "There is no room for another open reservation ({RESERVATIONS_MAX}, or fewer with long \
-                 keys): settle some of them."
+                "Too many reservations are open ({RESERVATIONS_MAX}, or fewer with long keys): commit or \
+                 refund some of them."
             );
             reply::error(StatusCode::SERVICE_UNAVAILABLE, &message)
         }
     }
 }
 
-/// Settles with the true cost.
-pub(super) async fn commit(gatekeeper: &ServerGatekeeper, body: &[u8]) -> Response<ResponseBody> {
-    let asked = match CheckBody::read(body, COMMIT_FIELDS) {
-        Ok(asked) => asked,
+/// Settles a reservation with its actual cost.
+pub(super) async fn commit(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+    let check = match CheckBody::read(body, COMMIT_FIELDS) {
+        Ok(check) => check,
         Err(problem) => return bad_request(&problem),
     };
-    let (Some(reservation), Some(cost)) = (asked.reservation, asked.cost) else {
-        return bad_request("A commit has \"reservation\" and \"cost\", both.");
+    let (Some(reservation), Some(cost)) = (check.reservation, check.cost) else {
+        return bad_request("A commit needs both \"reservation\" and \"cost\".");
     };
+    let gatekeeper = &checks.gatekeeper;
     let now = gatekeeper.now();
     let outcome = match reservation.parse::<ReservationId>() {
         Ok(id) => gatekeeper.commit_by(id, cost, gatekeeper.clock_instant(now)).await,
@@ -67,16 +67,18 @@ pub(super) async fn commit(gatekeeper: &ServerGatekeeper, body: &[u8]) -> Respon
     settle_response(outcome, cost)
 }
 
-/// Gives back a reservation, or what a check like this one would have cost.
-pub(super) async fn refund(plane: &DataPlane, body: &[u8]) -> Response<ResponseBody> {
-    let gatekeeper = &plane.gatekeeper;
-    let asked = match CheckBody::read(body, REFUND_FIELDS) {
-        Ok(asked) => asked,
+/// Refunds a reservation, or the cost of a check with these facts.
+pub(super) async fn refund(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+    let gatekeeper = &checks.gatekeeper;
+    let check = match CheckBody::read(body, REFUND_FIELDS) {
+        Ok(check) => check,
         Err(problem) => return bad_request(&problem),
     };
-    if let Some(reservation) = &asked.reservation {
-        if asked.has_check_fields() {
-            return bad_request("A refund has \"reservation\" alone, or the fields of a check.");
+    if let Some(reservation) = &check.reservation {
+        if check.has_check_fields() {
+            return bad_request(
+                "A refund has either \"reservation\" alone or the fields of a check.",
+            );
         }
         let outcome = match reservation.parse::<ReservationId>() {
             Ok(id) => gatekeeper.cancel_by(id, gatekeeper.now()).await,
@@ -84,13 +86,13 @@ pub(super) async fn refund(plane: &DataPlane, body: &[u8]) -> Response<ResponseB
         };
         return settle_response(outcome, 0);
     }
-    if !asked.has_check_fields() {
-        return bad_request("A refund names a \"reservation\", or has the fields of a check.");
+    if !check.has_check_fields() {
+        return bad_request("A refund needs \"reservation\" or the fields of a check.");
     }
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let (stated, identifying) = (stated_facts(&asked), rules_for_identity(&rules, &asked));
+    let (stated, identifying) = (stated_facts(&check), rules_for_identity(&rules, &check));
     let identity = identify_caller(identifying.as_deref(), &stated, now);
-    let ask = plane.ask(identity.complete(stated), asked.cost);
+    let ask = checks.ask(identity.complete(stated), check.cost);
     answer::decision_response(
         &gatekeeper.refund_by(rules, &ask, gatekeeper.clock_instant(now)).await,
         None,
@@ -102,10 +104,10 @@ fn settle_response(outcome: Result<(), SettleError>, cost: u64) -> Response<Resp
         Ok(()) => reply::json(StatusCode::OK, format!(r#"{{"settled":true,"cost":{cost}}}"#)),
         Err(SettleError::Unknown) => reply::error(
             StatusCode::NOT_FOUND,
-            "There is no open reservation of this name: it is unknown, or has been settled.",
+            "There is no open reservation with this id: it is unknown or already settled.",
         ),
         Err(SettleError::Expired) => {
-            reply::error(StatusCode::GONE, "This reservation has expired: what it charged stands.")
+            reply::error(StatusCode::GONE, "This reservation has expired: its charge stands.")
         }
     }
 }

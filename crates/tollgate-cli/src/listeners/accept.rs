@@ -1,5 +1,5 @@
-//! The acceptor of a listener: binds it, takes connections, keeps the caps, and rests when the
-//! process has no descriptors left.
+//! The acceptor of a listener: binds its address, accepts connections within the caps, and pauses when the process has
+//! no file descriptors left.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,29 +14,31 @@ use super::workers::{NewConnection, Workers};
 use crate::cli::Report;
 use crate::telemetry::Logs;
 
-/// Connections that the kernel keeps for us.
+/// Length of the kernel's queue of connections that are not accepted yet.
 const BACKLOG: u32 = 4_096;
 
-/// How long to rest when no connection can be accepted: trying again at once would spin.
+/// Pause after a failed accept: retrying at once would spin.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A peer that is silent for so long is asked for, this often, so many times, and is then gone.
+/// Silence of a peer after which the kernel sends keepalive probes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
+/// Interval of keepalive probes.
 #[cfg(target_os = "linux")]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Unanswered probes after which the connection is closed.
 #[cfg(target_os = "linux")]
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// A listener that is bound.
+/// A bound listener.
 pub(crate) struct BoundListener {
     pub(crate) name: &'static str,
     listener: TcpListener,
 }
 
 impl BoundListener {
-    /// Binds an address. The flag that chose it has the listener's name; `others` are those that this server
-    /// takes as well.
+    /// Binds an address. The flag that sets it has the listener's name; `others` are the addresses of this server's other
+    /// listeners.
     pub(crate) fn bind(
         name: &'static str,
         address: SocketAddr,
@@ -44,7 +46,7 @@ impl BoundListener {
     ) -> Result<BoundListener, Report> {
         let bound = (|| {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-            // A restart must not wait for connections of the last run to fade.
+            // A restart must not wait for connections of the last run to time out.
             #[cfg(unix)]
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
@@ -56,13 +58,13 @@ impl BoundListener {
         }
     }
 
-    /// Where it is: the port that was found, if any would do.
+    /// The bound address, with the port that was chosen for port 0.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Takes connections until told to stop, then those that had already come. `too_many_limits` is what one
-    /// beyond the caps is told.
+    /// Accepts connections until `stop` is set, then those that were already queued. `too_many` is the reply to a
+    /// connection beyond the caps.
     pub(crate) async fn accept(
         self,
         workers: Workers,
@@ -89,14 +91,14 @@ impl BoundListener {
                     if !resting {
                         let fields: [_; 2] =
                             [("listener", &self.name as _), ("error", &error as _)];
-                        logs.error("cannot accept connections, trying on", &fields);
+                        logs.error("cannot accept connections, retrying", &fields);
                     }
                     resting = true;
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
-        // The kernel has shaken hands with these: closing would reset them.
+        // The handshake of these connections is done: closing the listener would reset them.
         while let Ok(Ok((stream, peer))) =
             tokio::time::timeout(Duration::ZERO, self.listener.accept()).await
         {
@@ -112,19 +114,18 @@ async fn hand_over(
     too_many: &[u8],
     workers: &Workers,
 ) {
-    // The worker's runtime is another one.
+    // The worker has a runtime of its own.
     let Ok(stream) = stream.into_std() else { return };
-    let Some(place) = caps.admit(peer.ip()).await else {
+    let Some(permit) = caps.admit(peer.ip()).await else {
         return reject_connection(stream, too_many);
     };
-    // Without it a response of two packets may wait for an acknowledgement.
+    // Otherwise a response of two packets may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
-    workers.assign(NewConnection { stream, peer, permit: place }).await;
+    workers.assign(NewConnection { stream, peer, permit }).await;
 }
 
-/// Has the kernel ask for a peer that is silent for long: one that vanished without a word would keep its
-/// place among the connections for ever.
+/// Enables keepalive probes: a peer that vanished without closing would count against the caps for ever.
 #[cfg(target_os = "linux")]
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
@@ -135,30 +136,30 @@ fn keep_alive(stream: &TcpStream) {
         sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
         sockopt::set_socket_keepalive(stream, true)
     };
-    // Without it a connection works as well.
+    // The connection works without it.
     let _ = set();
 }
 
-/// Elsewhere patience alone has to do.
+/// Does nothing: other systems rely on timeouts alone.
 #[cfg(not(target_os = "linux"))]
 fn keep_alive(_: &TcpStream) {}
 
-/// Says why, as far as that works without waiting.
+/// Sends the reply, if that is possible without waiting, and closes the connection.
 fn reject_connection(mut stream: TcpStream, too_many: &[u8]) {
     let _ = stream.write(too_many);
     let _ = stream.shutdown(Shutdown::Write);
 }
 
-/// The peer left while it waited: the next one may be fine.
+/// Returns true if only this connection failed, for example because the peer left: the next may succeed.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The most ports that are tried for one that is free.
+/// Maximum ports that are tried to find a free one.
 const PORTS_TRIED_MAX: usize = 100;
 
-/// The next address that nobody uses, and that this server will not take itself.
+/// The next free address that this server does not use itself.
 fn next_free_address(address: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
     let is_ours = |port: &u16| others.iter().any(|other| other.port() == *port);
     let ports = address.port().saturating_add(1).max(1024)..=u16::MAX;
@@ -180,16 +181,16 @@ fn cannot_bind(
             let free =
                 next_free_address(address, others).unwrap_or(SocketAddr::new(address.ip(), 0));
             format!(
-                "another program uses port {port}: stop it, or choose another port, such as \
-                 --{name} {free} (0 is any free one), or switch the listener off with --{name} none"
+                "another program uses port {port}: stop it, choose another port, such as \
+                 --{name} {free} (0 is any free port), or switch the listener off with --{name} none"
             )
         }
         io::ErrorKind::PermissionDenied => format!(
-            "ports below 1024 need a privilege: choose a higher one with --{name}, or grant \
+            "ports below 1024 need a privilege: choose a higher port with --{name}, or grant \
              CAP_NET_BIND_SERVICE"
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("no network interface has this address: write one that has with --{name}")
+            format!("no network interface has this address: choose an address of this machine with --{name}")
         }
         _ => format!("choose another address with --{name}"),
     })

@@ -1,26 +1,26 @@
-//! How much all the connections of a listener together may keep of something that one of them cannot be
-//! bounded by alone: replies that are not read, bodies that are not complete.
+//! A memory budget that all connections of a listener share, for buffers that a bound per connection would make too large
+//! in total: unread replies and incomplete bodies.
 //!
-//! Each has a little of its own, and takes more out of a common part for as long as it needs it. What is
-//! counted are bytes; the memory they lie in may be twice that.
+//! Each holder has a few bytes of its own, and takes more from the shared part for as long as it needs them. Bytes of
+//! content are counted; the memory behind them may be twice as large.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who may keep how much.
+/// Bounds of an allowance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowanceLimits {
-    /// What each may keep, whatever others do.
+    /// Bytes that each holder may always keep.
     pub(crate) own_bytes: usize,
-    /// What one may keep at most,
+    /// Maximum bytes of one holder.
     pub(crate) each_bytes_max: usize,
-    /// and all of them together, beyond what is their own.
+    /// Maximum bytes of all holders together, beyond their own.
     pub(crate) all_bytes_max: usize,
-    /// Taken so much at a time.
+    /// Step in which holders take from the shared part.
     pub(crate) step_bytes: usize,
 }
 
-/// What is taken of the common part.
+/// The shared part of an allowance.
 #[derive(Debug)]
 pub(crate) struct SharedAllowance {
     limits: AllowanceLimits,
@@ -28,12 +28,12 @@ pub(crate) struct SharedAllowance {
 }
 
 impl SharedAllowance {
-    pub(crate) fn new(terms: AllowanceLimits) -> Arc<SharedAllowance> {
-        Arc::new(SharedAllowance { limits: terms, taken: AtomicUsize::new(0) })
+    pub(crate) fn new(limits: AllowanceLimits) -> Arc<SharedAllowance> {
+        Arc::new(SharedAllowance { limits, taken: AtomicUsize::new(0) })
     }
 }
 
-/// What one has taken. Dropping it gives it back.
+/// The part that one holder has taken. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     shared: Arc<SharedAllowance>,
@@ -41,11 +41,11 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    pub(crate) fn new(common: &Arc<SharedAllowance>) -> Allowance {
-        Allowance { shared: common.clone(), taken: 0 }
+    pub(crate) fn new(shared: &Arc<SharedAllowance>) -> Allowance {
+        Allowance { shared: shared.clone(), taken: 0 }
     }
 
-    /// Whether so many bytes may be kept; takes more of the common part if it has to.
+    /// Returns true if this many bytes may be kept; takes more from the shared part if needed.
     #[inline]
     pub(crate) fn try_cover(&mut self, bytes: usize) -> bool {
         bytes < self.shared.limits.own_bytes + self.taken || self.extend(bytes)
@@ -67,7 +67,7 @@ impl Allowance {
         true
     }
 
-    /// Whether so many bytes may be kept instead of what was kept before; gives back what is too much.
+    /// Returns true if this many bytes may be kept instead of the previous ones; gives back the excess.
     pub(crate) fn try_resize(&mut self, bytes: usize) -> bool {
         if self.taken > 0 {
             let AllowanceLimits { own_bytes, step_bytes: step, .. } = self.shared.limits;
@@ -79,7 +79,7 @@ impl Allowance {
         self.try_cover(bytes)
     }
 
-    /// Gives everything back: nothing is kept any longer.
+    /// Gives everything back.
     #[inline]
     pub(crate) fn release(&mut self) {
         if self.taken > 0 {
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn one_and_all_are_bounded_and_what_is_given_back_is_there_again() {
-        let common = SharedAllowance::new(LIMITS);
+        let shared = SharedAllowance::new(LIMITS);
         let most = |allowance: &mut Allowance| {
             (0..).step_by(1 << 10).find(|bytes| !allowance.try_cover(*bytes)).unwrap()
         };
-        let mut greedy: Vec<_> = (0..8).map(|_| Allowance::new(&common)).collect();
+        let mut greedy: Vec<_> = (0..8).map(|_| Allowance::new(&shared)).collect();
         let kept: Vec<usize> = greedy.iter_mut().map(most).collect();
         let each = LIMITS.own_bytes..=LIMITS.each_bytes_max;
         assert!(kept.iter().all(|bytes| each.contains(bytes)), "{kept:?}");
@@ -122,15 +122,15 @@ mod tests {
         assert!(kept.iter().sum::<usize>() <= LIMITS.all_bytes_max + own);
         greedy.pop();
         greedy[0].release();
-        let taken = common.taken.load(Ordering::Relaxed);
+        let taken = shared.taken.load(Ordering::Relaxed);
         assert!(
             greedy[1].try_resize(LIMITS.own_bytes) && greedy[2].try_resize(0),
             "less always fits"
         );
         assert_eq!((greedy[1].taken, greedy[2].taken), (LIMITS.step_bytes, 0));
-        assert!(common.taken.load(Ordering::Relaxed) < taken);
+        assert!(shared.taken.load(Ordering::Relaxed) < taken);
         assert!(!greedy[1].try_resize(LIMITS.each_bytes_max + 1));
         drop(greedy);
-        assert_eq!(common.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.taken.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 or HTTP/2, requests in, responses out, until it ends or has to.
+//! One HTTP/1.1 or HTTP/2 connection: reads requests and writes responses until either side closes.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -30,30 +30,29 @@ use super::watchdog::{ConnectionActivity, ConnectionOrder, ConnectionTimeouts};
 use crate::metrics::responses::ResponseCounts;
 use crate::reply;
 
-/// The most bytes of a request's head, and of what is buffered to be written.
+/// Maximum bytes of the head of a request, and of buffered output.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// What a connection of HTTP/2 may have sent before anybody has looked at it, on one stream,
+/// Maximum unread bytes of one HTTP/2 stream.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-/// and on all of them.
+/// Maximum unread bytes of all streams of an HTTP/2 connection.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// What a connection too many is told.
+/// Reply to a connection beyond the caps.
 const TOO_MANY_CONNECTIONS_REPLY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
     {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
 
-/// Answers requests: a plane.
+/// Answers the requests of a listener.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// The most requests at once on a connection of HTTP/2.
+    /// Maximum concurrent requests on an HTTP/2 connection.
     const STREAMS_MAX: u32 = 100;
 
-    /// The versions of HTTP that TLS offers, the best first.
+    /// HTTP versions offered in the TLS handshake, the preferred one first.
     const VERSIONS: &'static [&'static str] = &["h2", "http/1.1"];
 
-    /// The answer. Whatever is wrong with the request is an answer too, and a body that does not
-    /// matter need not be read.
+    /// Answers a request. Errors are responses too, and the body need not be read.
     fn answer(
         &self,
         head: &request::Parts,
@@ -61,20 +60,20 @@ pub(crate) trait Handler: Send + Sync + 'static {
         peer: SocketAddr,
     ) -> impl Future<Output = Response<ResponseBody>> + Send;
 
-    /// The answer if `answer` panics, which is a bug.
+    /// The response if `answer` panics, which is a bug.
     fn panicked(&self) -> Response<ResponseBody>;
 }
 
-/// What all connections of a listener share.
+/// The HTTP protocol of a listener, shared by all its connections.
 pub(crate) struct HttpProtocol<H> {
     pub(crate) handler: H,
-    /// How long a peer may take.
+    /// Timeouts of its connections.
     pub(crate) timeouts: ConnectionTimeouts,
-    /// Set while the server stops: peers are asked to leave after their next answer.
+    /// Set while the server stops: responses then ask the peer to close the connection.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// What was answered.
+    /// Counts responses by status.
     responses: Arc<ResponseCounts>,
-    /// What the bodies of requests and their replies may take up.
+    /// Memory budget of request bodies and their responses.
     body_allowance: Arc<SharedAllowance>,
     connection_builder: auto::Builder<TokioExecutor>,
 }
@@ -82,21 +81,20 @@ pub(crate) struct HttpProtocol<H> {
 impl<H: Handler> HttpProtocol<H> {
     pub(crate) fn new(
         handler: H,
-        patience: ConnectionTimeouts,
+        timeouts: ConnectionTimeouts,
         stopping: Arc<AtomicBool>,
         responses: Arc<ResponseCounts>,
     ) -> HttpProtocol<H> {
         let mut protocols = auto::Builder::new(TokioExecutor::new());
-        // No timers of hyper's: the patrol closes what is slow. 100 headers are its default, and
-        // cheaper than any other number.
-        // A peer that has sent its request and closed its side still gets the answer.
+        // No timers of hyper: the watchdog closes slow connections. hyper's default of 100 header fields is cheaper than
+        // any other number.
+        // A peer that has closed its sending side still gets the response.
         let mut http1 = protocols.http1();
         http1.max_buf_size(HEAD_BYTES_MAX as usize).half_close(true);
         protocols
             .http2()
             .max_concurrent_streams(H::STREAMS_MAX)
-            // Callers give up in numbers when this machine stalls: all of their requests at once are no
-            // attack yet.
+            // When this machine stalls, many clients cancel at once: that alone is not an attack.
             .max_pending_accept_reset_streams(H::STREAMS_MAX as usize)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -104,7 +102,7 @@ impl<H: Handler> HttpProtocol<H> {
             .max_send_buf_size(HEAD_BYTES_MAX as usize);
         HttpProtocol {
             handler,
-            timeouts: patience,
+            timeouts,
             stopping,
             responses,
             body_allowance: SharedAllowance::new(BODY_ALLOWANCE_LIMITS),
@@ -121,11 +119,15 @@ impl<H: Handler> Protocol for HttpProtocol<H> {
         &self.timeouts
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<ConnectionActivity>)
-    where
+    async fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        activity: Arc<ConnectionActivity>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        serve(stream, peer, self, pulse).await;
+        serve(stream, peer, self, activity).await;
     }
 }
 
@@ -133,50 +135,51 @@ impl<H: Handler> Protocol for HttpProtocol<H> {
 async fn serve<S, H>(
     stream: S,
     peer: SocketAddr,
-    site: Arc<HttpProtocol<H>>,
-    pulse: Arc<ConnectionActivity>,
+    protocol: Arc<HttpProtocol<H>>,
+    activity: Arc<ConnectionActivity>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
     let (back, mut left) = oneshot::channel();
     let io =
-        ActivityStream { stream: Some(stream), activity: pulse.clone(), return_to: Some(back) };
-    serve_requests(io, peer, &site, &pulse).await;
-    if pulse.order() == ConnectionOrder::Continue
+        ActivityStream { stream: Some(stream), activity: activity.clone(), return_to: Some(back) };
+    serve_requests(io, peer, &protocol, &activity).await;
+    if activity.order() == ConnectionOrder::Continue
         && let Ok(stream) = left.try_recv()
     {
-        Box::pin(close_gracefully(stream, site.timeouts.head, &pulse)).await;
+        Box::pin(close_gracefully(stream, protocol.timeouts.head, &activity)).await;
     }
 }
 
-/// Takes requests and answers them until one side has enough.
+/// Answers requests until either side closes.
 async fn serve_requests<S, H>(
     io: ActivityStream<S>,
     peer: SocketAddr,
-    site: &Arc<HttpProtocol<H>>,
-    pulse: &Arc<ConnectionActivity>,
+    protocol: &Arc<HttpProtocol<H>>,
+    activity: &Arc<ConnectionActivity>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
     let service = {
-        let (site, pulse) = (site.clone(), pulse.clone());
+        let (protocol, activity) = (protocol.clone(), activity.clone());
         service_fn(move |request| {
-            let answering = InFlightRequest::begin(&pulse, request.version());
-            answer(site.clone(), answering, request, peer)
+            let answering = InFlightRequest::begin(&activity, request.version());
+            answer(protocol.clone(), answering, request, peer)
         })
     };
-    let mut connection = pin!(site.connection_builder.serve_connection(TokioIo::new(io), service));
+    let mut connection =
+        pin!(protocol.connection_builder.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
-        // Before the order is looked at: an order given later finds the waker.
-        pulse.set_waker(context.waker());
-        match pulse.order() {
+        // Before the order is read: a later order then finds the waker.
+        activity.set_waker(context.waker());
+        match activity.order() {
             ConnectionOrder::Continue => {}
             ConnectionOrder::Finish if finishing => {}
             ConnectionOrder::Finish => {
-                // What has already arrived is answered first.
+                // Requests that have already arrived are answered first.
                 if connection.as_mut().poll(context).is_ready() {
                     return Poll::Ready(());
                 }
@@ -185,21 +188,21 @@ async fn serve_requests<S, H>(
             }
             ConnectionOrder::Abort => return Poll::Ready(()),
         }
-        // An error here is the peer's: it left, or it does not speak HTTP. A stranger can cause
-        // as many as it likes, so they are not logged.
+        // Errors here come from the peer: it left, or does not speak HTTP. Anybody can cause any number of them, so they
+        // are not logged.
         connection.as_mut().poll(context).map(drop)
     })
     .await;
 }
 
-/// Parts with a peer that may still be sending, for as long as nobody wants an end.
-async fn close_gracefully<S>(mut stream: S, patience: Duration, pulse: &ConnectionActivity)
+/// Closes a connection whose peer may still be sending, until the timeout or an order to end.
+async fn close_gracefully<S>(mut stream: S, timeout: Duration, activity: &ConnectionActivity)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let last = shutdown_and_drain(&mut stream, DISCARD_BYTES_MAX);
-    let mut last = pin!(tokio::time::timeout(patience, last));
-    poll_fn(|context| match pulse.order() {
+    let mut last = pin!(tokio::time::timeout(timeout, last));
+    poll_fn(|context| match activity.order() {
         ConnectionOrder::Continue => last.as_mut().poll(context).map(drop),
         ConnectionOrder::Finish | ConnectionOrder::Abort => Poll::Ready(()),
     })
@@ -207,23 +210,23 @@ where
 }
 
 async fn answer<H: Handler>(
-    site: Arc<HttpProtocol<H>>,
+    protocol: Arc<HttpProtocol<H>>,
     answering: InFlightRequest,
     request: Request<Incoming>,
     peer: SocketAddr,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (head, incoming) = request.into_parts();
-    let allowance = Allowance::new(&site.body_allowance);
+    let allowance = Allowance::new(&protocol.body_allowance);
     let mut body =
-        RequestBody::new(incoming, site.timeouts.body, allowance, answering.activity().clone());
+        RequestBody::new(incoming, protocol.timeouts.body, allowance, answering.activity().clone());
     let mut response = if let Some(problem) = host_problem(&head) {
         reply::error(StatusCode::BAD_REQUEST, problem)
     } else {
-        let mut answer = pin!(site.handler.answer(&head, &mut body, peer));
+        let mut answer = pin!(protocol.handler.answer(&head, &mut body, peer));
         poll_fn(|context| {
-            // A bug in one answer must not end the connection, let alone the worker.
+            // A panic in one answer must end neither the connection nor the worker.
             let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(site.handler.panicked()))
+            polled.unwrap_or_else(|_| Poll::Ready(protocol.handler.panicked()))
         })
         .await
     };
@@ -232,24 +235,23 @@ async fn answer<H: Handler>(
         response = reply::no_room();
         allowance.release();
     }
-    site.responses.count(response.status());
+    protocol.responses.count(response.status());
     if head.version == Version::HTTP_2 {
-        // A body that is dropped half-way resets its stream, and many clients then throw away the
-        // answer that came before. So the rest is read beside the answer, which does not wait for it;
-        // by at most as many tasks as there may be streams. One who waits to be told to go on has sent
-        // nothing.
+        // Dropping an incomplete body resets its stream, and many clients then discard the response. So the rest is read
+        // in a task of its own, while the response is sent; there are at most as many tasks as streams. A client that
+        // expects `100 Continue` has not sent anything.
         if rest.is_open() && !head.headers.contains_key(EXPECT) {
             tokio::spawn(rest.discard());
         }
-    } else if site.stopping.load(Ordering::Relaxed) {
+    } else if protocol.stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.body_mut().hold_until_sent(answering, allowance);
     Ok(response)
 }
 
-/// What is wrong with how a request says whom it is for (RFC 9112, section 3.2): two who read two hosts
-/// may each go by another one. HTTP/1.0 need not say it, and HTTP/2 has a place of its own for it.
+/// Error in the `Host` field (RFC 9112, section 3.2): if there are two, a proxy and this server may choose different
+/// ones. HTTP/1.0 does not need it, and HTTP/2 has `:authority` instead.
 fn host_problem(head: &request::Parts) -> Option<&'static str> {
     if head.version > Version::HTTP_11 {
         return None;
@@ -257,19 +259,19 @@ fn host_problem(head: &request::Parts) -> Option<&'static str> {
     let mut hosts = head.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if head.version == Version::HTTP_11 => {
-            Some("A request of HTTP/1.1 needs the header field `Host`.")
+            Some("An HTTP/1.1 request needs the header field `Host`.")
         }
         (_, Some(_)) => Some("A request has at most one header field `Host`."),
         _ => None,
     }
 }
 
-/// A stream that tells the pulse when bytes come in.
+/// A stream that reports received bytes to the activity of its connection.
 struct ActivityStream<S> {
-    /// There until this is dropped.
+    /// The stream; `None` only during drop.
     stream: Option<S>,
     activity: Arc<ConnectionActivity>,
-    /// Where the stream goes after that, unless the peer has ended it.
+    /// Receiver of the stream on drop, unless the peer has closed it.
     return_to: Option<oneshot::Sender<S>>,
 }
 
@@ -282,7 +284,7 @@ impl<S: Unpin> ActivityStream<S> {
 impl<S> Drop for ActivityStream<S> {
     fn drop(&mut self) {
         if let (Some(stream), Some(back)) = (self.stream.take(), self.return_to.take()) {
-            // Nobody waits for it if the whole connection is dropped.
+            // The receiver is gone if the whole connection is dropped.
             let _ = back.send(stream);
         }
     }
@@ -343,7 +345,7 @@ mod tests {
     use crate::listeners::connection_caps::ConnectionCaps;
     use crate::listeners::workers::{NewConnection, Workers};
 
-    /// Has a bug in one path.
+    /// A handler that panics on one path.
     struct PanickingHandler;
 
     impl Handler for PanickingHandler {
@@ -373,11 +375,11 @@ mod tests {
     #[test]
     fn a_panic_answers_500_and_the_connection_goes_on() {
         let second = Duration::from_secs(1);
-        let patience =
+        let timeouts =
             ConnectionTimeouts { head: 30 * second, idle: 30 * second, body: 30 * second };
-        let site =
-            Arc::new(HttpProtocol::new(PanickingHandler, patience, Arc::default(), Arc::default()));
-        let (workers, _ended) = Workers::start("test", 1, &site, None).unwrap();
+        let protocol =
+            Arc::new(HttpProtocol::new(PanickingHandler, timeouts, Arc::default(), Arc::default()));
+        let (workers, _ended) = Workers::start("test", 1, &protocol, None).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(30 * second)).unwrap();

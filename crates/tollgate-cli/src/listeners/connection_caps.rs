@@ -1,4 +1,4 @@
-//! How many connections there may be, in total and from one address, and which of them make room.
+//! Caps on connections, in total and per address, and the choice of idle ones to evict.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 
 use super::watchdog::{ConnectionActivity, ConnectionOrder};
 
-/// How long a newcomer waits for an idle connection to be closed.
+/// Maximum wait of a new connection for the eviction of an idle one.
 const EVICTION_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Counts open connections.
+/// Counts and limits open connections.
 pub(crate) struct ConnectionCaps {
     total_max: usize,
     per_ip_max: usize,
-    /// Whether idle connections make room for new ones.
+    /// True if idle connections are evicted for new ones.
     evicts_idle: bool,
     open: Mutex<OpenConnections>,
-    /// Told whenever a connection has ended, where idle ones make room.
+    /// Notified when a connection has ended, if `evicts_idle`.
     connection_ended: Notify,
 }
 
@@ -34,8 +34,7 @@ struct OpenConnections {
     /// Connections of each address. Bound: `total_max` entries, since each has a connection.
     per_ip: HashMap<IpAddr, usize>,
     last_id: u64,
-    /// Connections that may have to make room, the oldest first. Bound: `total_max` entries; none unless
-    /// `evicts_idle`.
+    /// Connections that can be evicted, the oldest first. Bound: `total_max` entries; empty unless `evicts_idle`.
     evictable: BTreeMap<u64, (IpAddr, Arc<ConnectionActivity>)>,
 }
 
@@ -44,17 +43,17 @@ struct OpenConnections {
 pub(crate) struct ConnectionCounters {
     /// Connections that are open.
     pub(crate) open: usize,
-    /// Connections that got a place.
+    /// Connections that were admitted.
     pub(crate) accepted: u64,
-    /// Idle connections that were closed to make room.
+    /// Idle connections that were evicted.
     pub(crate) evicted: u64,
-    /// Connections that were turned away because too many were open.
+    /// Connections refused because too many were open.
     pub(crate) refused_in_total: u64,
-    /// Connections that were turned away because too many were open from their address.
+    /// Connections refused because too many were open from their address.
     pub(crate) refused_per_ip: u64,
 }
 
-/// A place among the open connections; dropping it makes room.
+/// Permit of an open connection; dropping it makes room.
 pub(crate) struct ConnectionPermit {
     caps: Arc<ConnectionCaps>,
     ip: IpAddr,
@@ -63,13 +62,13 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// What the connection is doing.
+    /// Activity of the connection.
     pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.activity
     }
 }
 
-/// Which cap a new connection would exceed.
+/// The cap that a new connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CapReached {
     InTotal,
@@ -77,12 +76,12 @@ enum CapReached {
 }
 
 impl ConnectionCaps {
-    /// Connections beyond these numbers are turned away.
+    /// Caps that refuse further connections.
     pub(crate) fn new(total_max: usize, per_ip_max: usize) -> Arc<ConnectionCaps> {
         ConnectionCaps::with_eviction(total_max, per_ip_max, false)
     }
 
-    /// For each connection beyond these numbers an idle one is closed; if all are busy, it is turned away.
+    /// Caps that evict an idle connection for each further one, and refuse it only if all are busy.
     pub(crate) fn evicting(total_max: usize, per_ip_max: usize) -> Arc<ConnectionCaps> {
         ConnectionCaps::with_eviction(total_max, per_ip_max, true)
     }
@@ -98,21 +97,21 @@ impl ConnectionCaps {
         })
     }
 
-    /// A place for a connection from this address, as soon as there is one. `None`: there are too many.
+    /// Waits for the permit of a connection from this address. `None` if there are too many.
     pub(crate) async fn admit(
         self: &Arc<ConnectionCaps>,
         peer: IpAddr,
     ) -> Option<ConnectionPermit> {
         let ip = client_network(peer);
         let full = match self.try_admit(ip) {
-            Ok(place) => return Some(place),
+            Ok(permit) => return Some(permit),
             Err(full) => full,
         };
         if self.evicts_idle
-            && let Ok(Some(place)) =
+            && let Ok(Some(permit)) =
                 tokio::time::timeout(EVICTION_WAIT_MAX, self.make_room(ip)).await
         {
-            return Some(place);
+            return Some(permit);
         }
         let mut open = self.open();
         match full {
@@ -122,14 +121,14 @@ impl ConnectionCaps {
         None
     }
 
-    /// Closes idle connections until there is a place. `None`: none is idle.
+    /// Evicts idle connections until one is admitted. `None` if none is idle.
     async fn make_room(self: &Arc<ConnectionCaps>, ip: IpAddr) -> Option<ConnectionPermit> {
         loop {
             let mut ended = pin!(self.connection_ended.notified());
-            // From here on no end is missed.
+            // From here on every end of a connection is noticed.
             ended.as_mut().enable();
             match self.try_admit(ip) {
-                Ok(place) => return Some(place),
+                Ok(permit) => return Some(permit),
                 Err(full) if self.open().evict_idlest(full, ip) => ended.await,
                 Err(_) => return None,
             }
@@ -149,14 +148,14 @@ impl ConnectionCaps {
         open.total += 1;
         open.accepted += 1;
         open.last_id += 1;
-        let (id, pulse) = (open.last_id, Arc::<ConnectionActivity>::default());
+        let (id, activity) = (open.last_id, Arc::<ConnectionActivity>::default());
         if self.evicts_idle {
-            open.evictable.insert(id, (ip, pulse.clone()));
+            open.evictable.insert(id, (ip, activity.clone()));
         }
-        Ok(ConnectionPermit { caps: self.clone(), ip, id, activity: pulse })
+        Ok(ConnectionPermit { caps: self.clone(), ip, id, activity })
     }
 
-    /// What has come so far.
+    /// Counters for metrics.
     pub(crate) fn counters(&self) -> ConnectionCounters {
         let open = self.open();
         ConnectionCounters {
@@ -169,25 +168,25 @@ impl ConnectionCaps {
     }
 
     fn open(&self) -> MutexGuard<'_, OpenConnections> {
-        // Counters are changed without anything between that could panic.
+        // Nothing can panic between the changes of counters.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OpenConnections {
-    /// Closes the connection that is easiest to spare, unless one is being closed already. Whether one will
-    /// end.
+    /// Evicts the idlest connection, unless one is being evicted already. Returns true if one will end.
     fn evict_idlest(&mut self, full: CapReached, ip: IpAddr) -> bool {
         let concerned = |other: &&(IpAddr, Arc<ConnectionActivity>)| {
             full == CapReached::InTotal || other.0 == ip
         };
-        let mut all = self.evictable.values().filter(concerned).map(|(_, pulse)| pulse);
-        if all.clone().any(|pulse| pulse.order() == ConnectionOrder::Abort) {
+        let mut all = self.evictable.values().filter(concerned).map(|(_, activity)| activity);
+        if all.clone().any(|activity| activity.order() == ConnectionOrder::Abort) {
             return true;
         }
-        let ranked = all.by_ref().filter_map(|pulse| Some((pulse.eviction_rank()?, pulse)));
-        let Some((_, pulse)) = ranked.min_by_key(|(rank, _)| *rank) else { return false };
-        pulse.evict();
+        let ranked =
+            all.by_ref().filter_map(|activity| Some((activity.eviction_rank()?, activity)));
+        let Some((_, activity)) = ranked.min_by_key(|(rank, _)| *rank) else { return false };
+        activity.evict();
         self.evicted += 1;
         true
     }
@@ -211,7 +210,8 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Who holds an address: of IPv6 everybody has a /64 to choose from.
+/// The address that connections are counted by. IPv6 clients are counted per /64, because one customer usually controls
+/// all of it.
 fn client_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of it without waiting.
+    /// Polls a future once.
     fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
@@ -238,7 +238,7 @@ mod tests {
     fn places_are_counted_in_total_and_per_address() {
         let caps = ConnectionCaps::new(3, 2);
         let enter = |ip: &str| match poll_once(caps.admit(ip.parse().unwrap())) {
-            Poll::Ready(place) => place,
+            Poll::Ready(permit) => permit,
             Poll::Pending => panic!("nobody makes room here"),
         };
         let (a, b) = (enter("2001:db8::1"), enter("2001:db8::2"));
@@ -285,7 +285,7 @@ mod tests {
             );
             assert_eq!(busy.activity.order(), ConnectionOrder::Continue);
             drop(idle);
-            let newcomer = newcomer.await.expect("a place");
+            let newcomer = newcomer.await.expect("a permit");
             newcomer.activity.request_started(false);
             assert!(caps.admit(ours).await.is_none(), "all of them are busy");
             assert_eq!(caps.counters().open, 3);

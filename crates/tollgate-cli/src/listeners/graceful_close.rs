@@ -1,15 +1,14 @@
-//! The end of a connection that the server wants to end.
+//! Closes a connection without losing the last reply.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Says that nothing follows, and reads on for nothing, fewer bytes than these, of 0 none: to close with bytes unread,
-/// or still on their way, would reset the connection, and a peer that is still sending would lose the
-/// answer that came before. Whoever calls bounds how long it may take.
+/// Closes the sending side, then reads and discards up to `bytes_max` bytes. Closing with unread bytes would reset the
+/// connection, and a peer that is still sending would lose the last reply. The caller sets a timeout.
 pub(crate) async fn shutdown_and_drain<S>(stream: &mut S, bytes_max: usize)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Of TLS this is a word of its own: without it the peer could not tell the end from a cut.
+    // In TLS this sends `close_notify`, by which the peer tells the end from a truncation.
     if stream.shutdown().await.is_err() {
         return;
     }

@@ -1,8 +1,8 @@
-//! The host that a request is addressed to, read strictly.
+//! The host that a request names, parsed strictly.
 //!
-//! A page of any site can make a browser on this machine send requests to loopback: its own name may
-//! resolve to 127.0.0.1 (DNS rebinding), and then every header but a few is the page's to choose. `Host`
-//! is not: the browser writes there the name that the page came from.
+//! Any web page can make a browser on this machine send requests to loopback: the name of its site may resolve to
+//! 127.0.0.1 (DNS rebinding), and then the page can set almost every header. It cannot set `Host`: the browser writes the
+//! name of the page's site there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(crate) enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads `host` or `host:port`. `None`: it is neither, such as `[::1].example.com`.
+    /// Parses `host` or `host:port`. `None` if it is neither, such as `[::1].example.com`.
     pub(crate) fn parse(text: &'a str) -> Option<Host<'a>> {
         if let Some(rest) = text.strip_prefix('[') {
             let (address, port) = rest.split_once(']')?;
@@ -37,7 +37,7 @@ impl<'a> Host<'a> {
         })
     }
 
-    /// Whether only this machine has this name.
+    /// Returns true for loopback addresses and `localhost`.
     pub(crate) fn is_loopback(self) -> bool {
         match self {
             Host::Address(address) => address.to_canonical().is_loopback(),
@@ -45,14 +45,14 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether a page on the internet can have come from this host: only from a name of several labels.
-    /// `tollgate` is one of nginx's `upstream`, or of a container.
+    /// Returns true if a web page can come from this host, which needs a name with a dot. A name like `tollgate` is an
+    /// nginx `upstream` or a container.
     fn can_be_web_page(self) -> bool {
         matches!(self, Host::Name(name) if name.contains('.'))
     }
 }
 
-/// Whether this is nothing, or a colon and a port.
+/// Returns true for an empty text, or a colon and a port.
 fn is_port(text: &str) -> bool {
     let Some(port) = text.strip_prefix(':') else { return text.is_empty() };
     !port.is_empty()
@@ -60,7 +60,7 @@ fn is_port(text: &str) -> bool {
         && port.parse::<u16>().is_ok()
 }
 
-/// The text that says whom a request is for. `None`: nothing does, or two that differ.
+/// The host that a request names. `None` if there is none, or two that differ.
 pub(crate) fn requested_host(head: &request::Parts) -> Option<&str> {
     let field = single_value(&head.headers, &HOST);
     match (head.uri.authority(), field) {
@@ -73,31 +73,30 @@ pub(crate) fn requested_host(head: &request::Parts) -> Option<&str> {
     }
 }
 
-/// Whether a page in a browser may have sent this under a name of its own. Browsers let no page write
-/// `Via` and speak no HTTP/1.0, so a request that has either comes from a proxy: nginx asks in HTTP/1.0
-/// unless it is told otherwise.
+/// Returns true if a web page may have sent this by DNS rebinding. Pages cannot set `Via`, and browsers do not use
+/// HTTP/1.0, so a request with either comes from a proxy; HTTP/1.0 is nginx's default.
 pub(crate) fn may_be_dns_rebinding(head: &request::Parts) -> bool {
     if head.version == Version::HTTP_10 || head.headers.contains_key(VIA) {
         return false;
     }
     let says_none = head.uri.authority().is_none() && !head.headers.contains_key(HOST);
-    // Browsers always say whom they ask.
+    // Browsers always send a host.
     if says_none {
         return false;
     }
     match requested_host(head) {
-        // As some clients write it who know no name.
+        // Some clients send an empty host if they have no name.
         Some("") => false,
         Some(text) => Host::parse(text).is_none_or(Host::can_be_web_page),
         None => true,
     }
 }
 
-/// A header that stands several times, or is no text.
+/// A header that appears more than once or is not text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotSingleValue;
 
-/// The one value of a header field, if there is one.
+/// The only value of a header field; `None` if there is no such field.
 pub(crate) fn single_value<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

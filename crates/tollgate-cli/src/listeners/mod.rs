@@ -1,10 +1,9 @@
-//! Listeners: how connections come in, whatever is asked through them.
+//! Listeners: accept connections and serve them, in any protocol.
 //!
-//! One acceptor takes connections and hands each to the worker with the fewest; a worker is a
-//! thread with a runtime of its own, so that no request crosses threads and no lock is shared
-//! between connections. (Sockets that the kernel balances, with `SO_REUSEPORT`, would save one
-//! wake-up per connection, but they spread few connections unevenly, and two servers started on
-//! one port by mistake would not notice each other.)
+//! One acceptor hands each connection to the worker with the fewest. A worker is a thread with a runtime of its own, so
+//! that no request crosses threads and connections share no lock. (Sockets balanced by the kernel, with `SO_REUSEPORT`,
+//! would save one wake-up per connection, but they spread few connections unevenly, and two servers started on one
+//! port by mistake would not notice each other.)
 
 pub(crate) mod accept;
 pub(crate) mod allowance;
@@ -24,12 +23,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// Where a listener is, if it is open.
+/// Address of a listener, or none if it is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerAddress {
     /// Switched off.
     None,
-    /// Here. Port 0 is any free one.
+    /// Open at this address. Port 0 is any free one.
     At(SocketAddr),
 }
 
@@ -40,7 +39,7 @@ impl FromStr for ListenerAddress {
         if text == "none" {
             return Ok(ListenerAddress::None);
         }
-        // A port alone is meant for this machine.
+        // A port alone means loopback.
         let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
         if let Some(port) = port {
             return Ok(ListenerAddress::At(SocketAddr::from(([127, 0, 0, 1], port))));

@@ -1,4 +1,4 @@
-//! What a listener speaks: the one thing that acceptor, workers, patrol and drain leave to others.
+//! The protocol of a listener: the part that acceptor, workers and watchdog do not know.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,22 +10,21 @@ use super::watchdog::{ConnectionActivity, ConnectionTimeouts};
 
 /// Serves connections in one protocol.
 pub(crate) trait Protocol: Send + Sync + 'static {
-    /// What a connection too many is told before it is closed.
+    /// Reply to a connection beyond the caps, before it is closed.
     const TOO_MANY_CONNECTIONS_REPLY: &'static [u8];
 
-    /// What it is called where TLS is agreed on, the best first; none: it is not asked.
+    /// Protocol names for the TLS handshake (ALPN), the preferred one first; empty if clients send none.
     const ALPN: &'static [&'static str];
 
-    /// How long a peer may take.
+    /// Timeouts of its connections.
     fn timeouts(&self) -> &ConnectionTimeouts;
 
-    /// Serves one connection to its end. `activity` wants to know what it does, and says when it has to
-    /// end: see [`ConnectionActivity`].
+    /// Serves one connection to its end. Reports to `activity` and obeys its orders: see [`ConnectionActivity`].
     fn serve<S>(
         self: Arc<Self>,
         stream: S,
         peer: SocketAddr,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> impl Future<Output = ()> + Send
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static;

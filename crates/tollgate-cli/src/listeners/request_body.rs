@@ -1,9 +1,8 @@
-//! The body of a request: read as far as somebody wants it, within a time, and within what all bodies
-//! together may take up.
+//! The body of a request: read on demand, with a timeout, and within the memory budget of all bodies.
 //!
-//! A peer may begin as many bodies as it may open streams, and finish none of them, or not read what they
-//! are answered with. What has arrived of them lies in memory, and so do the replies: all requests of a
-//! listener share an allowance, which each has from its first byte to the last of its reply.
+//! A peer can begin a body on every stream and finish none, or never read the replies. Received bytes and replies take
+//! memory, so all requests of a listener share an allowance; each holds its part from its first byte to the last byte of
+//! its reply.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,44 +18,44 @@ use tokio::time::{Sleep, sleep};
 use super::allowance::{Allowance, AllowanceLimits};
 use super::watchdog::ConnectionActivity;
 
-/// The most bytes of a body that are read only to be thrown away.
+/// Maximum bytes of a body that are read only to be discarded.
 pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
 
-/// Of bodies that are being read, or answered, and of replies until they are taken.
+/// Bounds of request bodies and unsent replies.
 pub(super) const BODY_ALLOWANCE_LIMITS: AllowanceLimits = AllowanceLimits {
-    // Most are smaller, and ask nobody.
+    // Most bodies are smaller and need nothing of the shared part.
     own_bytes: 1 << 10,
-    // How long a body may be, each listener says itself.
+    // Each listener has its own, smaller limit for a body.
     each_bytes_max: 64 << 20,
     all_bytes_max: 64 << 20,
     step_bytes: 1 << 10,
 };
 
-/// Why a request has no body to work with.
+/// Error while reading a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
     TooLarge,
     TooSlow,
-    /// The peer left, or broke the rules of HTTP.
+    /// The peer left or violated HTTP.
     Broken,
-    /// The bodies of other requests take up all there is.
+    /// The bodies of other requests use up the allowance.
     NoRoom,
 }
 
 /// The body of a request.
 pub(crate) struct RequestBody {
     unread: UnreadBody,
-    /// For what was read, and then for the reply.
+    /// Covers the bytes that were read, then the reply.
     allowance: Allowance,
 }
 
-/// What has not been read of a body. All of it has one deadline.
+/// The unread rest of a body. The whole body has one deadline.
 pub(super) struct UnreadBody {
     incoming: Incoming,
     timeout: Duration,
-    /// Nearly every body comes with its head: the timer is for the others.
+    /// Timer, set only if the body does not arrive with its head.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Told while the peer is waited for; nobody is once the request has been answered.
+    /// Activity to report waits to; `None` once the request has been answered.
     activity: Option<Arc<ConnectionActivity>>,
     is_awaited: bool,
 }
@@ -64,22 +63,16 @@ pub(super) struct UnreadBody {
 impl RequestBody {
     pub(super) fn new(
         incoming: Incoming,
-        patience: Duration,
+        timeout: Duration,
         allowance: Allowance,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> RequestBody {
-        let pulse = Some(pulse);
-        let rest = UnreadBody {
-            incoming,
-            timeout: patience,
-            timer: None,
-            activity: pulse,
-            is_awaited: false,
-        };
+        let activity = Some(activity);
+        let rest = UnreadBody { incoming, timeout, timer: None, activity, is_awaited: false };
         RequestBody { unread: rest, allowance }
     }
 
-    /// The whole body, at most `bytes_max` of it.
+    /// Reads the whole body, at most `bytes_max` bytes.
     pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
         if self.unread.incoming.size_hint().lower() > bytes_max as u64 {
             return Err(BodyError::TooLarge);
@@ -97,20 +90,20 @@ impl RequestBody {
             if parts.is_empty() && self.unread.incoming.is_end_stream() {
                 return Ok(data);
             }
-            // Copied, the first as well: while others are waited for, a piece would keep all that was
-            // received with it.
+            // Every piece is copied, even the first: a piece would keep the whole read buffer alive while the rest
+            // arrives.
             parts.extend_from_slice(&data);
         }
         Ok(parts.into())
     }
 
-    /// Whether there is room for a reply of about so many bytes; asked before anything is charged for it.
-    /// A reply that is not asked for beforehand may find none, and then nobody hears it.
+    /// Returns true if there is room for a reply of about this many bytes. Called before anything is charged, because a
+    /// reply without room is replaced by an error.
     pub(crate) fn has_room_for(&mut self, reply_bytes: usize) -> bool {
         self.allowance.try_cover(reply_bytes)
     }
 
-    /// For the reply, and for whoever reads the rest.
+    /// The allowance, for the reply, and the unread rest.
     pub(super) fn into_parts(mut self) -> (Allowance, UnreadBody) {
         self.unread.set_awaited(false);
         self.unread.activity = None;
@@ -119,12 +112,12 @@ impl RequestBody {
 }
 
 impl UnreadBody {
-    /// Whether there may be more to come.
+    /// Returns true if more of the body may follow.
     pub(super) fn is_open(&self) -> bool {
         !self.incoming.is_end_stream()
     }
 
-    /// Reads what is left for nothing, if that ends soon.
+    /// Reads and discards the rest, unless it is too long.
     pub(super) async fn discard(mut self) {
         let mut left = DISCARD_BYTES_MAX;
         if self.incoming.size_hint().lower() > left as u64 {
@@ -138,7 +131,7 @@ impl UnreadBody {
         }
     }
 
-    /// The next piece, which is empty if it is no data.
+    /// The next piece; empty for a frame without data.
     async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
         poll_fn(|context| {
             if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
@@ -159,14 +152,14 @@ impl UnreadBody {
     }
 
     fn set_awaited(&mut self, awaited: bool) {
-        if let (Some(pulse), true) = (&self.activity, self.is_awaited != awaited) {
+        if let (Some(activity), true) = (&self.activity, self.is_awaited != awaited) {
             self.is_awaited = awaited;
-            if awaited { pulse.body_wait_started() } else { pulse.body_wait_ended() }
+            if awaited { activity.body_wait_started() } else { activity.body_wait_ended() }
         }
     }
 }
 
-/// A peer that goes away leaves nobody waiting.
+/// Ends the wait, if the peer leaves meanwhile.
 impl Drop for UnreadBody {
     fn drop(&mut self) {
         self.set_awaited(false);

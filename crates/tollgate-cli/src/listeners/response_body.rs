@@ -1,8 +1,7 @@
-//! The body of a response, and what it takes up until the peer has taken it.
+//! The body of a response, with the guards that it holds until it is sent.
 //!
-//! A peer may ask on as many streams as it may open and read none of the answers. So the memory of a
-//! reply stays within the allowance of its request until its last byte has left, and the pulse of the
-//! connection knows that it waits.
+//! A peer can send requests on all its streams and read none of the responses. So a response keeps the allowance of its
+//! request until its last byte has left, and the activity of the connection counts it as unsent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,26 +15,26 @@ use http_body::{Frame, SizeHint};
 use super::allowance::Allowance;
 use super::watchdog::ConnectionActivity;
 
-/// The body of a response: all of it, at once.
+/// The whole body of a response.
 #[derive(Default)]
 pub(crate) struct ResponseBody {
     data: ResponseData,
-    /// Header fields that come last, as gRPC has them.
+    /// Trailers, for gRPC.
     trailers: Option<HeaderMap>,
 }
 
 impl ResponseBody {
-    /// A body that has something to say at its end.
+    /// A body with trailers.
     pub(crate) fn with_trailers(data: Bytes, trailers: HeaderMap) -> ResponseBody {
         ResponseBody { data: ResponseData { bytes: data, _guards: None }, trailers: Some(trailers) }
     }
 
-    /// The bytes that wait until the peer takes them.
+    /// Number of unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.data.bytes.len()
     }
 
-    /// Keeps these until the last byte has left, or nobody wants it any longer.
+    /// Holds these guards until the last byte has left, or the response is dropped.
     pub(super) fn hold_until_sent(&mut self, mut answering: InFlightRequest, allowance: Allowance) {
         if self.len() > 0 {
             answering.reply_queued();
@@ -71,14 +70,14 @@ impl http_body::Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::with_exact(self.len() as u64);
         if self.trailers.is_some() {
-            // Without a `Content-Length`: some peers would see the end there, and miss what follows.
+            // No `Content-Length`: some peers would take it for the end and miss the trailers.
             hint = SizeHint::default();
         }
         hint
     }
 }
 
-/// The bytes of a body, wherever they wait: here, or where the protocol queues what it may not send yet.
+/// The bytes of a body, here or in hyper's send queue.
 #[derive(Default)]
 pub(crate) struct ResponseData {
     bytes: Bytes,
@@ -99,21 +98,20 @@ impl Buf for ResponseData {
     }
 }
 
-/// A request that is being answered, or whose answer waits to be taken; it ends also when the peer gives
-/// up.
+/// A request that is being answered, or whose response is not sent yet. Dropped also when the peer gives up.
 pub(super) struct InFlightRequest {
     activity: Arc<ConnectionActivity>,
-    /// Since when its answer waits.
+    /// Period in which its response began to wait.
     waiting_since: Option<usize>,
 }
 
 impl InFlightRequest {
-    pub(super) fn begin(pulse: &Arc<ConnectionActivity>, version: Version) -> InFlightRequest {
-        pulse.request_started(version == Version::HTTP_2);
-        InFlightRequest { activity: pulse.clone(), waiting_since: None }
+    pub(super) fn begin(activity: &Arc<ConnectionActivity>, version: Version) -> InFlightRequest {
+        activity.request_started(version == Version::HTTP_2);
+        InFlightRequest { activity: activity.clone(), waiting_since: None }
     }
 
-    /// What the connection is doing.
+    /// Activity of the connection.
     pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.activity
     }

@@ -17,10 +17,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::cli::Report;
 use crate::small_file;
 
-/// The most bytes of a chain of certificates, and of a key.
+/// Maximum bytes of a certificate file, and of a key file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A certificate and its key, which can be replaced while listeners show it.
+/// A certificate and its key, which can be replaced at run time.
 pub(crate) struct Certificate {
     cert_path: PathBuf,
     key_path: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Certificate {
     config: ServerConfig,
 }
 
-/// What new connections are shown.
+/// The certificate of new connections.
 #[derive(Debug)]
 struct CertificateResolver(ArcSwap<CertifiedKey>);
 
@@ -58,15 +58,14 @@ impl Certificate {
         Ok(Certificate { cert_path: cert.into(), key_path: key.into(), resolver: shown, config })
     }
 
-    /// Reads both files again; whether there is another certificate now. If anything is wrong, the old one
-    /// stays.
+    /// Reads both files again. Returns true if the certificate has changed. On an error the old one stays.
     pub(crate) fn read_again(&self) -> Result<bool, Report> {
         for (path, flag) in [(&self.cert_path, CERT_FLAG), (&self.key_path, KEY_FLAG)] {
             small_file::can_be_read_again(path)
                 .map_err(|error| unreadable_file_report(path, flag, &error))?;
         }
         let new = read_pair(&self.cert_path, &self.key_path, self.config.crypto_provider())?;
-        // The same certificates belong to the same key.
+        // The same certificate implies the same key.
         let has_changed = self.resolver.0.load().cert != new.cert;
         if has_changed {
             self.resolver.0.store(new.into());
@@ -74,12 +73,12 @@ impl Certificate {
         Ok(has_changed)
     }
 
-    /// The file of the certificates.
+    /// Path of the certificate file.
     pub(crate) fn path(&self) -> &Path {
         &self.cert_path
     }
 
-    /// Accepts connections under it that agree on one of these protocols; with none given, any.
+    /// An acceptor with this certificate, which offers these ALPN protocols.
     pub(crate) fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let mut config = self.config.clone();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -101,8 +100,10 @@ fn read_pair(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Certi
         .map_err(|error| not_pem_report(key, "a private key", &error))?;
     CertifiedKey::from_der(chain, secret, provider).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
-        Report::new(format!("the certificate {cert} and the key {key} do not work: {error}"))
-            .hint("the key must be the one that the first certificate was made for")
+        Report::new(format!(
+            "the certificate {cert} and the key {key} do not work together: {error}"
+        ))
+        .hint("the key must belong to the first certificate of the file")
     })
 }
 
@@ -113,10 +114,10 @@ fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Report> {
 
 fn unreadable_file_report(path: &Path, flag: &str, error: &io::Error) -> Report {
     Report::new(format!("cannot read {}: {error}", path.display()))
-        .hint(format!("{flag} names a file in PEM form"))
+        .hint(format!("{flag} takes a file in PEM format"))
 }
 
 fn not_pem_report(path: &Path, what: &str, error: &pem::Error) -> Report {
     Report::new(format!("cannot find {what} in {}: {error}", path.display()))
-        .hint("the file has to be in PEM form, with lines that say BEGIN and END")
+        .hint("the file must be in PEM format, with BEGIN and END lines")
 }

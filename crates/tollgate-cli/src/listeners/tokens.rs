@@ -1,4 +1,4 @@
-//! Tokens: the secrets that open a listener, read from a file.
+//! Tokens: the secrets that clients of a listener present, read from a file.
 
 use std::fmt;
 use std::fs;
@@ -14,27 +14,26 @@ use crate::cli::Report;
 use crate::small_file;
 use crate::telemetry::Logs;
 
-/// The fewest bytes of a token: fewer can be guessed.
+/// Minimum bytes of a token: shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// The most bytes of a token, as a header could carry it.
+/// Maximum bytes of a token, so that it fits into a header.
 const TOKEN_BYTES_MAX: usize = 4_096;
 
-/// The most tokens in a file: each is compared with what is presented.
+/// Maximum tokens of a file: each is compared with the presented one.
 const TOKENS_MAX: usize = 16;
 
-/// The most bytes of a file: as many tokens as there may be, each with the end of its line, and as much
-/// again of empty lines.
+/// Maximum bytes of a file: the maximum of tokens with their line ends, and the same again of empty lines.
 const FILE_BYTES_MAX: u64 = 2 * (TOKENS_MAX * (TOKEN_BYTES_MAX + 2)) as u64;
 
-/// Where a token can be if `Authorization` is taken.
+/// Header for a token, if `Authorization` is used for something else.
 static X_TOLLGATE_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
 
-/// Any of these is good. More than one is for rotation: the new beside the old, until all callers
-/// have changed. They can be replaced while listeners ask for them.
+/// Accepted tokens of a listener. Several are for rotation: the new beside the old one, until all clients have changed.
+/// They can be replaced at run time.
 pub(crate) struct Tokens {
     path: PathBuf,
-    /// What named the file.
+    /// Flag that named the file.
     flag: &'static str,
     current: ArcSwap<TokenList>,
 }
@@ -50,13 +49,13 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a file of one token a line; `flag` named it.
+    /// Reads a file of one token per line; `flag` named it.
     pub(crate) fn read(path: &Path, flag: &'static str, logs: &Logs) -> Result<Tokens, Report> {
         let good = TokenList::read(path, logs).map_err(|problem| problem.report(path, flag))?;
         Ok(Tokens { path: path.into(), flag, current: ArcSwap::from_pointee(good) })
     }
 
-    /// Reads the file again; whether it has other tokens now. If it is wrong, the old ones stay good.
+    /// Reads the file again. Returns true if the tokens have changed. On an error the old ones stay.
     pub(crate) fn read_again(&self, logs: &Logs) -> Result<bool, Report> {
         let read = small_file::can_be_read_again(&self.path).map_err(TokenFileError::Unreadable);
         let new = read.and_then(|()| TokenList::read(&self.path, logs));
@@ -68,27 +67,26 @@ impl Tokens {
         Ok(has_changed)
     }
 
-    /// The file.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of the one that a request carries, from 1: as `Authorization: Bearer …` or as `X-Tollgate-Token: …`: the
-    /// first may be that of a proxy's client.
+    /// Number, from 1, of the token that a request carries in `Authorization: Bearer …` or in `X-Tollgate-Token: …`.
+    /// Behind a proxy the first may be a token of its client.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<usize> {
         let bearer = single_field(headers, &AUTHORIZATION).and_then(|field| {
             let (scheme, token) = field.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
         let own = single_field(headers, &X_TOLLGATE_TOKEN);
-        // Both are always looked at.
+        // Both are always compared, so that the time does not depend on the first.
         let number = |token: Option<&[u8]>| token.and_then(|token| self.find(token.trim_ascii()));
         let (bearer, own) = (number(bearer), number(own));
         bearer.or(own)
     }
 
-    /// The number of this one, from 1. Compares with every token and every byte: the time tells only the
-    /// length.
+    /// Number of this token, from 1. Compares every byte of every token, so that the time reveals only the length.
     pub(crate) fn find(&self, presented: &[u8]) -> Option<usize> {
         let good = self.current.load();
         let each = good.0.iter().zip(1..);
@@ -98,7 +96,7 @@ impl Tokens {
     }
 }
 
-/// What is wrong with a file.
+/// Error in a token file.
 enum TokenFileError {
     Unreadable(io::Error),
     Invalid(String),
@@ -116,7 +114,7 @@ impl TokenFileError {
             }
             TokenFileError::Invalid(problem) => {
                 Report::new(format!("the token file {shown} {problem}"))
-                    .hint("one token a line, such as from `openssl rand -hex 32`")
+                    .hint("write one token per line, such as from `openssl rand -hex 32`")
             }
         }
     }
@@ -126,8 +124,8 @@ impl TokenList {
     fn read(path: &Path, logs: &Logs) -> Result<TokenList, TokenFileError> {
         let bytes = small_file::read(path, FILE_BYTES_MAX).map_err(TokenFileError::Unreadable)?;
         warn_if_readable_by_all(path, logs);
-        let text = str::from_utf8(&bytes)
-            .map_err(|_| TokenFileError::Invalid("has bytes that are no text".into()))?;
+        let text =
+            str::from_utf8(&bytes).map_err(|_| TokenFileError::Invalid("is not text".into()))?;
         TokenList::parse(text).map_err(TokenFileError::Invalid)
     }
 
@@ -145,8 +143,8 @@ impl TokenList {
             }
             if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(format!(
-                    "has a character in line {line} that a header cannot carry: write letters, \
-                     digits and signs of ASCII, without spaces"
+                    "has a character in line {line} that a header cannot carry: use ASCII letters, \
+                     digits and punctuation, without spaces"
                 ));
             }
             tokens.push(token.as_bytes().into());
@@ -159,7 +157,7 @@ impl TokenList {
     }
 }
 
-/// The field of this name, if there is one: two could be read as one or the other.
+/// The field of this name, if there is exactly one: two would be ambiguous.
 fn single_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut fields = headers.get_all(name).iter();
     let field = fields.next()?;
@@ -174,7 +172,7 @@ pub(crate) fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
     if data.permissions().mode() & 0o004 != 0 {
         let file = path.display();
         logs.warn(
-            "every user of this machine can read this file of secrets: chmod o-r",
+            "every user of this machine can read this secret file: chmod o-r",
             &[("file", &file)],
         );
     }

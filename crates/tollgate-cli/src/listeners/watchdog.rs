@@ -1,8 +1,8 @@
-//! Patrol: closes connections that take too long, and all of them when the server stops.
+//! The watchdog: closes connections that take too long, and all of them when the server stops.
 //!
-//! Each connection keeps a `ConnectionActivity`: what it is doing, and for how many rounds. One task per worker
-//! makes a round every so often and ages the pulses. So a request sets no timer and reads no clock,
-//! and a slow connection is noticed at most one round late.
+//! Each connection records its state in a `ConnectionActivity`. One task per worker checks all of them at a fixed interval
+//! and counts the rounds without progress. So a request sets no timer and reads no clock, and a slow connection is
+//! noticed at most one round late.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-/// How patient the server is.
+/// Timeouts of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
-    /// For the head of a request to arrive completely.
+    /// Time for the complete head of a request to arrive.
     pub(crate) head: Duration,
-    /// For the next request on an open connection.
+    /// Time until the next request on an open connection.
     pub(crate) idle: Duration,
-    /// For the body of a request.
+    /// Time for the complete body of a request to arrive.
     pub(crate) body: Duration,
 }
 
 impl ConnectionTimeouts {
-    /// Between two rounds.
+    /// Interval of the checks.
     pub(crate) fn check_interval(&self) -> Duration {
         (self.head / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
@@ -35,43 +35,44 @@ impl ConnectionTimeouts {
     }
 }
 
-/// What a connection is told to do.
+/// Order to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionOrder {
     Continue,
-    /// Finish what has begun and take nothing more.
+    /// Finish the current requests and accept no more.
     Finish,
     /// Close at once.
     Abort,
 }
 
-/// What one connection is doing.
+/// State of one connection, for the watchdog.
 #[derive(Default)]
 pub(crate) struct ConnectionActivity {
-    /// Requests being answered,
+    /// Requests that are being answered.
     active_requests: AtomicU32,
-    /// and those of them whose body is waited for.
+    /// Requests of these whose body is still arriving.
     awaited_bodies: AtomicU32,
-    /// A request has been answered before.
+    /// At least one request has been answered.
     has_answered: AtomicBool,
-    /// Bytes have come since the last answer: the head of a request, unless it is HTTP/2.
+    /// Bytes have arrived since the last answer: the head of a request, except in HTTP/2.
     has_new_bytes: AtomicBool,
     http2: AtomicBool,
-    /// Rounds since something changed.
+    /// Rounds since the last change.
     idle_rounds: AtomicU32,
-    /// Replies that the peer has not taken, by the period in which they began to wait: this one, or
-    /// the one before. A period is as long as the patience for the next request.
+    /// Unsent replies, by the period in which they began to wait: the current or the previous one. A period is as long as
+    /// the idle timeout.
     waiting_replies: [AtomicU32; 2],
-    /// Which of the two is this period's, and the rounds that it has had.
+    /// Index of the current period in `waiting_replies`.
     period: AtomicUsize,
+    /// Rounds of the current period so far.
     period_rounds: AtomicU32,
     order: AtomicU8,
-    /// Wakes the connection's task, which keeps one waker all its life.
+    /// Waker of the connection's task, which never changes.
     waker: OnceLock<Waker>,
 }
 
 impl ConnectionActivity {
-    /// Bytes have come in.
+    /// Records that bytes have arrived.
     #[inline]
     pub(crate) fn bytes_received(&self) {
         if !self.has_new_bytes.load(Relaxed) {
@@ -80,7 +81,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// A request has come in.
+    /// Records the start of a request.
     #[inline]
     pub(crate) fn request_started(&self, http2: bool) {
         self.active_requests.fetch_add(1, Relaxed);
@@ -90,7 +91,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// It has been answered.
+    /// Records that a request has been answered.
     #[inline]
     pub(crate) fn request_ended(&self) {
         self.has_answered.store(true, Relaxed);
@@ -99,17 +100,17 @@ impl ConnectionActivity {
         self.active_requests.fetch_sub(1, Relaxed);
     }
 
-    /// The body of a request is waited for.
+    /// Records that the body of a request is awaited.
     pub(super) fn body_wait_started(&self) {
         self.awaited_bodies.fetch_add(1, Relaxed);
     }
 
-    /// More of it has come, or nobody wants it any longer.
+    /// Records that the wait for a body is over.
     pub(super) fn body_wait_ended(&self) {
         self.awaited_bodies.fetch_sub(1, Relaxed);
     }
 
-    /// A reply begins to wait; since when, for [`reply_sent`](ConnectionActivity::reply_sent).
+    /// Records an unsent reply. Returns its period, for [`reply_sent`](ConnectionActivity::reply_sent).
     #[inline]
     pub(crate) fn reply_queued(&self) -> usize {
         let period = self.period.load(Relaxed);
@@ -117,7 +118,7 @@ impl ConnectionActivity {
         period
     }
 
-    /// It has been taken, or is not wanted any longer.
+    /// Records that a reply has been sent or dropped.
     #[inline]
     pub(crate) fn reply_sent(&self, period: usize) {
         self.waiting_replies[period].fetch_sub(1, Relaxed);
@@ -132,20 +133,19 @@ impl ConnectionActivity {
         }
     }
 
-    /// Remembers whom to wake; only the first time counts.
+    /// Sets the waker; only the first call counts.
     #[inline]
     pub(crate) fn set_waker(&self, waker: &Waker) {
         if self.waker.get().is_none() {
             let _ = self.waker.set(waker.clone());
-            // With the one in `send_order`: whoever gives an order from another thread finds this waker, or the
-            // order is seen by whoever looks after this.
+            // Pairs with the fence in `send_order`: either that thread finds this waker, or this task sees the order.
             fence(SeqCst);
         }
     }
 
-    /// How soon this connection makes room for another, the smallest first: those that never asked
-    /// anything, then those that were quiet for longest, then those whose replies are not taken, then those
-    /// whose requests are not all there. `None`: a request is being answered, so it does not.
+    /// Rank for eviction, the smallest first: connections that never sent a request, then the longest idle ones, then
+    /// those that do not read their replies, then those with incomplete requests. `None` while a request is being
+    /// answered: then it is not evicted.
     pub(super) fn eviction_rank(&self) -> Option<(bool, bool, bool, Reverse<u32>)> {
         let active = self.active_requests.load(Relaxed);
         if active > self.awaited_bodies.load(Relaxed) {
@@ -169,11 +169,11 @@ impl ConnectionActivity {
         }
     }
 
-    /// Whatever a peer does meanwhile, more requests or a reply byte by byte: no reply waits for more
-    /// than two periods.
-    fn check_reply_timeout(&self, patience: &ConnectionTimeouts) {
+    /// Aborts the connection if a reply waits for more than two periods, even if the peer sends more requests or reads
+    /// byte by byte meanwhile.
+    fn check_reply_timeout(&self, timeouts: &ConnectionTimeouts) {
         let rounds = self.period_rounds.load(Relaxed) + 1;
-        if rounds <= patience.rounds_in(patience.idle) {
+        if rounds <= timeouts.rounds_in(timeouts.idle) {
             return self.period_rounds.store(rounds, Relaxed);
         }
         let before = 1 - self.period.load(Relaxed);
@@ -184,8 +184,8 @@ impl ConnectionActivity {
         self.period_rounds.store(0, Relaxed);
     }
 
-    fn check_timeouts(&self, patience: &ConnectionTimeouts) {
-        self.check_reply_timeout(patience);
+    fn check_timeouts(&self, timeouts: &ConnectionTimeouts) {
+        self.check_reply_timeout(timeouts);
         if self.active_requests.load(Relaxed) > 0 {
             return;
         }
@@ -193,13 +193,13 @@ impl ConnectionActivity {
         let used = self.has_answered.load(Relaxed);
         let head_has_begun = self.has_new_bytes.load(Relaxed) && !self.http2.load(Relaxed);
         if !used || head_has_begun {
-            if rounds > patience.rounds_in(patience.head) {
+            if rounds > timeouts.rounds_in(timeouts.head) {
                 self.send_order(ConnectionOrder::Abort);
             }
-        } else if rounds > patience.rounds_in(patience.idle) {
+        } else if rounds > timeouts.rounds_in(timeouts.idle) {
             self.send_order(ConnectionOrder::Finish);
-            // A peer that does not read keeps its connection from finishing.
-            if rounds > patience.rounds_in(patience.idle + patience.head) {
+            // A connection cannot finish if its peer does not read.
+            if rounds > timeouts.rounds_in(timeouts.idle + timeouts.head) {
                 self.send_order(ConnectionOrder::Abort);
             }
         }
@@ -217,7 +217,7 @@ struct WatchedConnections {
     last_id: u64,
     /// Bound: the cap on connections, since each entry is one.
     activities: HashMap<u64, Arc<ConnectionActivity>>,
-    /// What newcomers are told.
+    /// True once all connections have to finish: new ones get the same order.
     stopping: bool,
 }
 
@@ -225,41 +225,41 @@ impl ConnectionWatchdog {
     /// Watches a connection until the guard is dropped.
     pub(crate) fn watch(
         self: &Arc<ConnectionWatchdog>,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> WatchGuard {
-        let mut beat = self.lock_watched();
-        beat.last_id += 1;
-        let id = beat.last_id;
-        if beat.stopping {
-            pulse.send_order(ConnectionOrder::Finish);
+        let mut watched = self.lock_watched();
+        watched.last_id += 1;
+        let id = watched.last_id;
+        if watched.stopping {
+            activity.send_order(ConnectionOrder::Finish);
         }
-        beat.activities.insert(id, pulse.clone());
-        drop(beat);
-        WatchGuard { watchdog: self.clone(), id, activity: pulse }
+        watched.activities.insert(id, activity.clone());
+        drop(watched);
+        WatchGuard { watchdog: self.clone(), id, activity }
     }
 
-    /// One round.
-    pub(crate) fn check_all(&self, patience: &ConnectionTimeouts) {
-        for pulse in self.lock_watched().activities.values() {
-            pulse.check_timeouts(patience);
+    /// Checks all connections once.
+    pub(crate) fn check_all(&self, timeouts: &ConnectionTimeouts) {
+        for activity in self.lock_watched().activities.values() {
+            activity.check_timeouts(timeouts);
         }
     }
 
-    /// Tells connections of HTTP/2 to finish: their peers lose nothing, the protocol says where
-    /// it ended.
+    /// Orders HTTP/2 connections to finish: no request is lost, because `GOAWAY` names the last one.
     pub(crate) fn finish_http2(&self) {
-        let beat = self.lock_watched();
-        for pulse in beat.activities.values().filter(|pulse| pulse.http2.load(Relaxed)) {
-            pulse.send_order(ConnectionOrder::Finish);
+        let watched = self.lock_watched();
+        for activity in watched.activities.values().filter(|activity| activity.http2.load(Relaxed))
+        {
+            activity.send_order(ConnectionOrder::Finish);
         }
     }
 
-    /// Tells all connections to finish, and those to come.
+    /// Orders all connections to finish, including later ones.
     pub(crate) fn finish_all(&self) {
-        let mut beat = self.lock_watched();
-        beat.stopping = true;
-        for pulse in beat.activities.values() {
-            pulse.send_order(ConnectionOrder::Finish);
+        let mut watched = self.lock_watched();
+        watched.stopping = true;
+        for activity in watched.activities.values() {
+            activity.send_order(ConnectionOrder::Finish);
         }
     }
 
@@ -273,7 +273,7 @@ impl ConnectionWatchdog {
     }
 }
 
-/// A connection under watch.
+/// A watched connection.
 pub(crate) struct WatchGuard {
     watchdog: Arc<ConnectionWatchdog>,
     id: u64,
@@ -298,103 +298,115 @@ mod tests {
 
     /// Rounds until each order is given, at most 100.
     fn rounds_until(
-        patrol: &ConnectionWatchdog,
-        pulse: &ConnectionActivity,
+        watchdog: &ConnectionWatchdog,
+        activity: &ConnectionActivity,
         wanted: ConnectionOrder,
     ) -> u32 {
         (1..=100)
             .find(|_| {
-                patrol.check_all(&TIMEOUTS);
-                pulse.order() == wanted
+                watchdog.check_all(&TIMEOUTS);
+                activity.order() == wanted
             })
             .unwrap_or(0)
     }
 
     #[test]
     fn slow_heads_and_idle_connections_are_closed_and_busy_ones_are_not() {
-        let patrol = Arc::new(ConnectionWatchdog::default());
-        let watched = patrol.watch(Arc::default());
-        let pulse = watched.activity.clone();
-        assert_eq!(rounds_until(&patrol, &pulse, ConnectionOrder::Abort), 9, "says nothing");
+        let watchdog = Arc::new(ConnectionWatchdog::default());
+        let watched = watchdog.watch(Arc::default());
+        let activity = watched.activity.clone();
+        assert_eq!(rounds_until(&watchdog, &activity, ConnectionOrder::Abort), 9, "says nothing");
 
-        let watched = patrol.watch(Arc::default());
-        let pulse = watched.activity.clone();
+        let watched = watchdog.watch(Arc::default());
+        let activity = watched.activity.clone();
         for _ in 0..8 {
-            patrol.check_all(&TIMEOUTS);
-            // Drop by drop does not help: it began with the first byte.
-            pulse.bytes_received();
+            watchdog.check_all(&TIMEOUTS);
+            // More bytes do not help: the timeout began with the first.
+            activity.bytes_received();
         }
-        pulse.request_started(false);
-        assert_eq!(rounds_until(&patrol, &pulse, ConnectionOrder::Abort), 0, "is being answered");
-        pulse.request_ended();
-        assert_eq!(rounds_until(&patrol, &pulse, ConnectionOrder::Finish), 61, "idle");
-        assert_eq!(rounds_until(&patrol, &pulse, ConnectionOrder::Abort), 8, "does not finish");
+        activity.request_started(false);
+        assert_eq!(
+            rounds_until(&watchdog, &activity, ConnectionOrder::Abort),
+            0,
+            "is being answered"
+        );
+        activity.request_ended();
+        assert_eq!(rounds_until(&watchdog, &activity, ConnectionOrder::Finish), 61, "idle");
+        assert_eq!(
+            rounds_until(&watchdog, &activity, ConnectionOrder::Abort),
+            8,
+            "does not finish"
+        );
 
-        let watched = patrol.watch(Arc::default());
-        let pulse = watched.activity.clone();
-        pulse.bytes_received();
-        pulse.request_started(false);
-        pulse.request_ended();
-        pulse.bytes_received();
-        assert_eq!(rounds_until(&patrol, &pulse, ConnectionOrder::Abort), 9, "a slow second head");
+        let watched = watchdog.watch(Arc::default());
+        let activity = watched.activity.clone();
+        activity.bytes_received();
+        activity.request_started(false);
+        activity.request_ended();
+        activity.bytes_received();
+        assert_eq!(
+            rounds_until(&watchdog, &activity, ConnectionOrder::Abort),
+            9,
+            "a slow second head"
+        );
         drop(watched);
-        assert_eq!(patrol.len(), 2);
+        assert_eq!(watchdog.len(), 2);
     }
 
     #[test]
-    fn replies_that_nobody_takes_end_a_connection_that_goes_on_asking() {
-        // Whether the first reply is taken | the rounds until it ends, 0: it does not
+    fn unread_replies_end_a_connection_that_sends_more_requests() {
+        // The first reply is read | rounds until the connection ends, 0: never
         for (takes, ends) in [(true, 0), (false, 122)] {
-            let patrol = Arc::new(ConnectionWatchdog::default());
-            let watched = patrol.watch(Arc::default());
-            let pulse = &watched.activity;
-            let first = pulse.reply_queued();
+            let watchdog = Arc::new(ConnectionWatchdog::default());
+            let watched = watchdog.watch(Arc::default());
+            let activity = &watched.activity;
+            let first = activity.reply_queued();
             if takes {
-                pulse.reply_sent(first);
+                activity.reply_sent(first);
             }
-            let mut last = pulse.reply_queued();
+            let mut last = activity.reply_queued();
             let ended = (1..=1_000).find(|_| {
-                pulse.request_started(true);
-                pulse.reply_sent(std::mem::replace(&mut last, pulse.reply_queued()));
-                pulse.request_ended();
-                patrol.check_all(&TIMEOUTS);
-                pulse.order() == ConnectionOrder::Abort
+                activity.request_started(true);
+                activity.reply_sent(std::mem::replace(&mut last, activity.reply_queued()));
+                activity.request_ended();
+                watchdog.check_all(&TIMEOUTS);
+                activity.order() == ConnectionOrder::Abort
             });
             assert_eq!(ended.unwrap_or(0), ends);
         }
     }
 
     #[test]
-    fn who_makes_room_first() {
+    fn the_order_of_eviction() {
         let [silent, quiet, fresh, stuck, slow, busy] =
             [(); 6].map(|()| ConnectionActivity::default());
-        for pulse in [&quiet, &fresh, &stuck, &slow, &busy] {
-            pulse.request_started(false);
-            pulse.request_ended();
+        for activity in [&quiet, &fresh, &stuck, &slow, &busy] {
+            activity.request_started(false);
+            activity.request_ended();
         }
         quiet.check_timeouts(&TIMEOUTS);
         stuck.reply_queued();
         stuck.check_timeouts(&TIMEOUTS);
-        for pulse in [&slow, &busy] {
-            pulse.request_started(false);
-            assert_eq!(pulse.eviction_rank(), None);
+        for activity in [&slow, &busy] {
+            activity.request_started(false);
+            assert_eq!(activity.eviction_rank(), None);
         }
         slow.body_wait_started();
-        let order =
-            [&silent, &quiet, &fresh, &stuck, &slow].map(|pulse| pulse.eviction_rank().unwrap());
+        let order = [&silent, &quiet, &fresh, &stuck, &slow]
+            .map(|activity| activity.eviction_rank().unwrap());
         assert!(order.is_sorted(), "{order:?}");
         slow.body_wait_ended();
         assert_eq!(slow.eviction_rank(), None);
     }
 
     #[test]
-    fn who_comes_while_all_finish_finishes_too() {
-        let patrol = Arc::new(ConnectionWatchdog::default());
-        let before = patrol.watch(Arc::default());
-        patrol.finish_http2();
+    fn a_new_connection_finishes_too_while_all_finish() {
+        let watchdog = Arc::new(ConnectionWatchdog::default());
+        let before = watchdog.watch(Arc::default());
+        watchdog.finish_http2();
         assert_eq!(before.activity.order(), ConnectionOrder::Continue);
-        patrol.finish_all();
+        watchdog.finish_all();
         assert_eq!(before.activity.order(), ConnectionOrder::Finish);
-        assert_eq!(patrol.watch(Arc::default()).activity.order(), ConnectionOrder::Finish);
+        assert_eq!(watchdog.watch(Arc::default()).activity.order(), ConnectionOrder::Finish);
     }
 }

@@ -15,11 +15,11 @@ use super::connection_caps::ConnectionPermit;
 use super::protocol::Protocol;
 use super::watchdog::{ConnectionWatchdog, WatchGuard};
 
-/// Connections that wait for one worker to begin. Bound of the channel; the acceptor waits.
+/// Bound of the queue of new connections of one worker; beyond it the acceptor waits.
 const QUEUED_CONNECTIONS_MAX: usize = 256;
 
-/// How long an idle connection stays open while the server stops: a request that is already on
-/// its way still gets an answer, with a request to close.
+/// Time for which idle connections stay open while the server stops: a request that is already on its way still gets a
+/// response, with `Connection: close`.
 const IDLE_DRAIN_TIME: Duration = Duration::from_millis(250);
 
 /// A new connection.
@@ -36,7 +36,7 @@ pub(crate) struct Workers {
 
 struct Worker {
     queue: mpsc::Sender<(NewConnection, LoadGuard)>,
-    /// Connections it has been given and that have not ended.
+    /// Number of its open connections.
     load: Arc<AtomicUsize>,
 }
 
@@ -44,7 +44,7 @@ struct Worker {
 pub(crate) type WorkersEnded = mpsc::Receiver<()>;
 
 impl Workers {
-    /// Starts so many.
+    /// Starts `count` workers.
     pub(crate) fn start<P: Protocol>(
         name: &str,
         count: usize,
@@ -66,18 +66,18 @@ impl Workers {
         Ok((Workers { workers }, ended))
     }
 
-    /// Gives a connection to the worker with the fewest.
+    /// Assigns a connection to the worker with the fewest.
     pub(crate) async fn assign(&self, arrival: NewConnection) {
         let least = self.workers.iter().min_by_key(|worker| worker.load.load(Ordering::Relaxed));
         let Some(worker) = least else { return };
         worker.load.fetch_add(1, Ordering::Relaxed);
         let load = LoadGuard(worker.load.clone());
-        // A worker that is gone takes nothing; the connection is closed.
+        // If the worker is gone, the connection is closed.
         let _ = worker.queue.send((arrival, load)).await;
     }
 }
 
-/// One connection's part of a worker's load.
+/// One connection in a worker's load.
 struct LoadGuard(Arc<AtomicUsize>);
 
 impl Drop for LoadGuard {
@@ -91,12 +91,12 @@ async fn run_worker<P: Protocol>(
     protocol: Arc<P>,
     tls: Option<TlsAcceptor>,
 ) {
-    let patrol = Arc::new(ConnectionWatchdog::default());
-    tokio::spawn(run_watchdog(patrol.clone(), protocol.clone()));
+    let watchdog = Arc::new(ConnectionWatchdog::default());
+    tokio::spawn(run_watchdog(watchdog.clone(), protocol.clone()));
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     while let Some((arrival, load)) = queue.recv().await {
         let guards = (load, open.clone());
-        let watched = patrol.watch(arrival.permit.activity().clone());
+        let watched = watchdog.watch(arrival.permit.activity().clone());
         let (protocol, tls) = (protocol.clone(), tls.clone());
         tokio::spawn(async move {
             serve_connection(arrival, watched, protocol, tls).await;
@@ -104,39 +104,39 @@ async fn run_worker<P: Protocol>(
         });
     }
     drop(open);
-    patrol.finish_http2();
-    // Whoever closes last ends the wait.
+    watchdog.finish_http2();
+    // The wait ends when the last connection closes.
     if tokio::time::timeout(IDLE_DRAIN_TIME, all_closed.recv()).await.is_err() {
-        patrol.finish_all();
+        watchdog.finish_all();
         all_closed.recv().await;
     }
 }
 
-async fn run_watchdog<P: Protocol>(patrol: Arc<ConnectionWatchdog>, protocol: Arc<P>) {
+async fn run_watchdog<P: Protocol>(watchdog: Arc<ConnectionWatchdog>, protocol: Arc<P>) {
     loop {
         tokio::time::sleep(protocol.timeouts().check_interval()).await;
-        patrol.check_all(protocol.timeouts());
+        watchdog.check_all(protocol.timeouts());
     }
 }
 
-/// Serves a new connection, after a handshake where there is one.
+/// Serves a new connection, after the TLS handshake if there is one.
 async fn serve_connection<P: Protocol>(
     arrival: NewConnection,
     watched: WatchGuard,
     protocol: Arc<P>,
     tls: Option<TlsAcceptor>,
 ) {
-    let NewConnection { stream, peer, permit: place } = arrival;
-    let pulse = watched.activity.clone();
+    let NewConnection { stream, peer, permit } = arrival;
+    let activity = watched.activity.clone();
     let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
     match tls {
-        None => protocol.serve(stream, peer, pulse).await,
+        None => protocol.serve(stream, peer, activity).await,
         Some(tls) => {
             let handshake =
                 tokio::time::timeout(protocol.timeouts().head, tls.accept(stream)).await;
             let Ok(Ok(stream)) = handshake else { return };
-            protocol.serve(stream, peer, pulse).await;
+            protocol.serve(stream, peer, activity).await;
         }
     }
-    drop((watched, place));
+    drop((watched, permit));
 }

@@ -10,6 +10,7 @@ use super::ADMIN_CONNECTIONS_MAX;
 use super::decision_core::DecisionCore;
 use crate::control_plane::ControlPlane;
 use crate::credentials::Credentials;
+use crate::data_plane::check_service::CheckService;
 use crate::data_plane::envoy::EnvoyListener;
 use crate::data_plane::http::DataPlane;
 use crate::data_plane::resp::{Audit, RespListener};
@@ -91,21 +92,22 @@ impl<'a> AssembledServer<'a> {
         let caps = ConnectionCaps::evicting(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_PER_IP_MAX);
         let admin = ListenerFigures::of_http("admin", caps);
         let timing = Arc::<DecisionTiming>::default();
-        let data = DataPlane {
+        let checks = || CheckService {
             gatekeeper: gatekeeper.clone(),
-            tokens: tokens.clone(),
-            warnings: Warnings::new(logs),
             timing: timing.clone(),
-            is_open_to_dns_rebinding: tokens.is_none() && certificate.is_none(),
+            warnings: Warnings::new(logs),
             missing_facts: settings.missing_facts,
         };
-        let envoy = EnvoyListener {
-            gatekeeper: gatekeeper.clone(),
+        let data = DataPlane {
+            checks: checks(),
             tokens: tokens.clone(),
-            timing: timing.clone(),
+            is_open_to_dns_rebinding: tokens.is_none() && certificate.is_none(),
+        };
+        let envoy = EnvoyListener {
+            checks: checks(),
+            tokens: tokens.clone(),
             stopping: stopping.clone(),
             codes: Arc::default(),
-            warnings: Warnings::new(logs),
         };
         let redis = RespListener::new(
             (gatekeeper.clone(), ChangeConfirmer(store.clone())),

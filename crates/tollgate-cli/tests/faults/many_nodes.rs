@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use testkit::redis::{TestRedisCluster, TestRedisSentinels};
 
-use crate::load::{FaultEffect, fault};
-use crate::one_node::server_on;
+use crate::faults::load::{FaultEffect, fault};
+use crate::faults::one_node::server_on;
 
 /// A failover takes the sentinels or the cluster a second or two; then the new primary decides.
 const FAILOVER: Duration = Duration::from_secs(5);

@@ -9,8 +9,8 @@ use testkit::fault_proxy::{FaultMode, FaultProxy};
 use testkit::redis;
 use testkit::wait;
 
+use crate::faults::load::{FaultEffect, FaultLoad, FaultRun, RULES, fault, phase};
 use crate::harness::{TollgateProcess, file, text};
-use crate::load::{FaultEffect, FaultLoad, FaultRun, RULES, fault, phase};
 
 /// A server and the folder of its rules.
 pub(crate) struct RunningServer {
@@ -89,8 +89,9 @@ fn c03_slow_by_five_milliseconds() {
         FaultMode::Delay { by: Duration::from_millis(5), jitter },
         FaultEffect::Passes,
     );
-    let during =
-        |one: &&crate::load::ObservedAnswer| one.asked > run.broken && one.answered < run.mended;
+    let during = |one: &&crate::faults::load::ObservedAnswer| {
+        one.asked > run.broken && one.answered < run.mended
+    };
     let all = run.answers.iter().filter(during).count();
     let by_store = run.answers.iter().filter(during).filter(|one| one.by_store()).count();
     assert!(by_store * 10 >= all * 9, "{by_store} of {all} within the deadline");
@@ -171,7 +172,7 @@ fn c07_scripts_flushed_all_the_time() {
         load.until(load.now() + Duration::from_millis(100));
     }
     let mended = load.now();
-    load.until(mended + crate::load::RECOVERY + Duration::from_millis(500));
+    load.until(mended + crate::faults::load::RECOVERY + Duration::from_millis(500));
     let run = load.end(broken, mended);
     run.check(FaultEffect::Passes);
     assert!(errors(&server, "noscript") > 0.0);
@@ -226,7 +227,7 @@ fn c10_read_only() {
     );
     run.check_no_errors();
     run.check_in_time();
-    run.check_recovers(crate::load::RECOVERY);
+    run.check_recovers(crate::faults::load::RECOVERY);
     assert!(errors(&server, "readonly") > 0.0);
 }
 
@@ -250,7 +251,7 @@ fn c11_every_refusal_of_redis_has_its_class() {
         let run = fault(&server, || admin(broken), || admin(mended));
         run.check_no_errors();
         run.check_in_time();
-        run.check_recovers(crate::load::RECOVERY);
+        run.check_recovers(crate::faults::load::RECOVERY);
         assert!(errors(&server, class) > 0.0, "{class}");
     }
 }

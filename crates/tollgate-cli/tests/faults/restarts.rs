@@ -5,8 +5,8 @@ use std::time::Duration;
 use testkit::redis;
 use testkit::wait;
 
+use crate::faults::one_node::{errors, server_on, wait_until_up};
 use crate::harness::{TollgateProcess, file, text};
-use crate::one_node::{errors, server_on, wait_until_up};
 
 /// Killed under load and started again: what the store has counted is there, and it is ready at once.
 #[test]
@@ -46,9 +46,9 @@ fn starts_without_redis() {
     let mut redis = redis::TestRedis::start();
     redis.kill();
     let folder = tempfile::tempdir().expect("a folder");
-    let rules = file(folder.path(), "rules.yaml", crate::load::RULES);
+    let rules = file(folder.path(), "rules.yaml", crate::faults::load::RULES);
     let server = TollgateProcess::start(&["--rules", text(&rules), "--store", &redis.url()]);
-    for policy in crate::load::FaultPolicy::ALL {
+    for policy in crate::faults::load::FaultPolicy::ALL {
         let body = format!(r#"{{"path":"/{}","user":"anna"}}"#, policy.name());
         assert_eq!(server.check(&body)["decided_by"], policy.name());
     }

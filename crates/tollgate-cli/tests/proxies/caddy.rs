@@ -3,8 +3,8 @@
 use testkit::net::free_address;
 use testkit::peers::{ExampleFiles, ProxyProcess};
 
-use crate::scenarios;
-use crate::setup::{ProxyAddresses, ProxyKind, ProxySetup};
+use crate::proxies::scenarios;
+use crate::proxies::setup::{ProxyAddresses, ProxyKind, ProxySetup};
 
 const CADDY: ProxyKind =
     ProxyKind { folder: "caddy", start, tells_what_is_left: true, closed: &[503] };

@@ -2,8 +2,8 @@
 
 use testkit::peers::{ExampleFiles, ProxyProcess};
 
-use crate::scenarios;
-use crate::setup::{ProxyAddresses, ProxyKind, ProxySetup};
+use crate::proxies::scenarios;
+use crate::proxies::setup::{ProxyAddresses, ProxyKind, ProxySetup};
 
 const NGINX: ProxyKind =
     ProxyKind { folder: "nginx", start, tells_what_is_left: true, closed: &[503] };

@@ -7,7 +7,7 @@ use testkit::net::{connect_from, free_address};
 use testkit::peers::{ExampleFiles, ProxyProcess, Upstream};
 
 use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess};
-use crate::scenarios::long;
+use crate::proxies::scenarios::long;
 
 /// What examples/routing/rules.yaml allows a caller.
 const LIMIT: u64 = 100;

@@ -6,7 +6,7 @@ use testkit::fault_proxy::FaultMode;
 use testkit::peers::UPSTREAM_BODY;
 use testkit::wait;
 
-use crate::setup::{ADDRESS, LIMIT, LOGINS, ProxyKind, ProxySetup};
+use crate::proxies::setup::{ADDRESS, LIMIT, LOGINS, ProxyKind, ProxySetup};
 
 /// A request passes as it is, and where the proxy can say so the client is told what is left.
 pub(crate) fn let_in(kind: &ProxyKind) {

@@ -3,7 +3,7 @@
 use testkit::wait::until_true;
 
 use crate::harness::{TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 const TOKENS: &str = "0123456789abcdef\nfedcba9876543210\n";
 const NOAUTH: &str = "NOAUTH Authentication required.";
@@ -66,7 +66,7 @@ fn a_greeting_that_is_wrong_admits_nobody() {
     let rows: [(&[&str], &str); 3] = [
         (&["NOPE"], "ERR Syntax error in HELLO option 'NOPE'"),
         (&["SETNAME"], "ERR Syntax error in HELLO option 'SETNAME'"),
-        (&["SETNAME", "a b"], "ERR TestHttpClient names cannot contain spaces"),
+        (&["SETNAME", "a b"], "ERR Client names cannot contain spaces"),
     ];
     for (more, why) in rows {
         let mut redis = RespTestClient::connect(&server);

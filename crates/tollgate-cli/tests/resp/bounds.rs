@@ -7,7 +7,7 @@ use std::time::Duration;
 use testkit::wait::until_true;
 
 use crate::harness::{DEADLINE, TollgateProcess};
-use crate::resp_client::{RespReply, RespTestClient, command, command_of};
+use crate::resp::resp_client::{RespReply, RespTestClient, command, command_of};
 
 #[test]
 fn every_cap_ends_the_connection_and_says_why() {

@@ -47,7 +47,7 @@ fn redis_cli_asks() {
     assert_eq!(unknown.trim_end(), "ERR unknown command 'GET', with args beginning with: 'a'");
     // Many at once, as its `--pipe` sends them.
     let directory = tempfile::tempdir().unwrap();
-    let one = crate::resp_client::command(&["CL.THROTTLE", "piped", "99", "100", "60"]);
+    let one = crate::resp::resp_client::command(&["CL.THROTTLE", "piped", "99", "100", "60"]);
     let commands = file(directory.path(), "commands", one.repeat(10_000));
     let piped = std::fs::File::open(commands).unwrap();
     let port = server.resp().port().to_string();

@@ -1,7 +1,7 @@
 //! What clients send beside their questions, in both dialects and as lines.
 
 use crate::harness::TollgateProcess;
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 /// Replies that do not depend on anything.
 fn check(redis: &mut RespTestClient, rows: &[(&str, RespReply)]) {
@@ -163,7 +163,7 @@ fn hello_chooses_the_dialect() {
     assert_eq!(redis.say("CLIENT GETNAME"), RespReply::text("x"));
     assert_eq!(redis.say("CONFIG GET save"), RespReply::Map(Vec::new()));
     let RespReply::Verbatim(info) = redis.say("INFO server") else { panic!("no verbatim text") };
-    assert!(info.starts_with("# TollgateProcess\r\nredis_version:7."), "{info}");
+    assert!(info.starts_with("# Server\r\nredis_version:7."), "{info}");
     assert!(!info.contains("# Replication"), "{info}");
     let RespReply::Array(told) = redis.say("TG.CHECK user 1") else { panic!("no array") };
     assert_eq!(told[5], RespReply::text("default"), "{told:?}");
@@ -363,7 +363,7 @@ fn a_flood_of_resets_is_few_lines_that_say_how_many_there_were() {
     for event in events {
         match event["event"].as_str().unwrap() {
             "a key was reset" => lines += 1,
-            "more keys were reset within a second than are logged one by one" => {
+            "more keys were reset within a second than are logged individually" => {
                 assert_eq!((&event["by"], &event["token"]), (&"127.0.0.1".into(), &"none".into()));
                 summaries += 1;
                 more += event["resets"].as_u64().expect("a number");

@@ -1,11 +1,11 @@
-//! A client of its own, which says exactly what a test wants said.
+//! A RESP client that sends exactly the bytes of a test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::{DEADLINE, TollgateProcess};
 
-/// What a server replies.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RespReply {
     Simple(String),
@@ -32,7 +32,7 @@ impl RespReply {
         RespReply::Simple("OK".into())
     }
 
-    /// The text of an error.
+    /// Text of the reply, which must be an error.
     pub(crate) fn error(&self) -> &str {
         match self {
             RespReply::Error(text) => text,
@@ -41,7 +41,7 @@ impl RespReply {
     }
 }
 
-/// A connection.
+/// A client on one connection.
 pub(crate) struct RespTestClient {
     stream: BufReader<TcpStream>,
 }
@@ -59,13 +59,13 @@ impl RespTestClient {
         RespTestClient { stream: BufReader::new(stream) }
     }
 
-    /// One command, one reply.
+    /// Sends a command and reads the reply.
     pub(crate) fn ask(&mut self, words: &[&str]) -> RespReply {
         self.send(&command(words));
         self.receive()
     }
 
-    /// The same, words separated by blanks.
+    /// Sends a command of words separated by blanks, and reads the reply.
     pub(crate) fn say(&mut self, line: &str) -> RespReply {
         self.ask(&line.split(' ').collect::<Vec<_>>())
     }
@@ -128,13 +128,13 @@ impl RespTestClient {
         Ok(bytes)
     }
 
-    /// Reads until the server closes; what it still said. Fails the test if it does not close.
+    /// Reads until the server closes the connection, and returns the text. Fails the test if it does not close.
     pub(crate) fn until_closed(&mut self) -> String {
         testkit::net::read_until_closed(&mut self.stream)
     }
 }
 
-/// A command as clients send it.
+/// The bytes of a command: an array of bulk strings.
 pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     command_of(&words)

@@ -1,7 +1,7 @@
 //! `TG.CHECK`, `TG.PEEK` and `TG.RESET`: questions that the rules answer.
 
 use crate::harness::{TestHttpClient, TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command_of};
+use crate::resp::resp_client::{RespReply, RespTestClient, command_of};
 
 const RULES: &str = "
 identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user } }
@@ -60,8 +60,8 @@ fn facts_are_checked_by_the_rules() {
     for (line, want) in rows {
         assert_eq!(check_fields(redis.say(line)), want, "{line}");
     }
-    let missing = "ERR no rule could be asked: the rule heavy counts by {user}, and this question has no \
-                   user. Send it (empty text is none), or let such questions pass with --missing-facts allow";
+    let missing = "ERR no rule could be applied: the rule heavy counts by {user}, and this question has no \
+                   user. Send it (an empty string counts as missing), or let such requests pass with --missing-facts allow";
     for command in ["TG.CHECK", "TG.PEEK"] {
         let words = [command, "method", "POST", "path", "/heavy", "user", ""];
         for words in [&words[..5], &words] {

@@ -7,7 +7,7 @@ use testkit::redis::TestRedis as Store;
 use testkit::wait;
 
 use crate::harness::{TollgateProcess, file, text};
-use crate::resp_client::{RespReply, RespTestClient, command};
+use crate::resp::resp_client::{RespReply, RespTestClient, command};
 
 const PATIENT: [&str; 2] = ["--store-timeout", "1s"];
 
@@ -110,7 +110,7 @@ fn a_reset_that_did_not_reach_the_store_is_an_error_and_one_that_did_counts_at_o
     assert!(!refused(&mut redis, 1));
     store.kill();
     let reply = redis.say("TG.RESET api user=1");
-    assert!(reply.error().starts_with("ERR the store did not answer"), "{reply:?}");
+    assert!(reply.error().starts_with("ERR the store is unavailable"), "{reply:?}");
     store.restart();
     wait::until_true("a reset", || {
         matches!(redis.say("TG.RESET api user=1"), RespReply::Integer(_))

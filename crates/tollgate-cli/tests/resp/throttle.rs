@@ -3,7 +3,7 @@
 use testkit::wait::until_true;
 
 use crate::harness::TollgateProcess;
-use crate::resp_client::{RespReply, RespTestClient, command, command_of};
+use crate::resp::resp_client::{RespReply, RespTestClient, command, command_of};
 
 /// What a row of recorded calls is answered, on a key of its own. They are sent together, so that they
 /// are decided at one instant however busy the machine is.
@@ -79,7 +79,7 @@ fn replies_are_those_that_were_recorded() {
             "k 4 5 9223372036854775807",
             "ERR the period is longer than 100 years: the most is 3155760000 seconds".into(),
         ),
-        (" 4 5 60", "ERR the key is empty: write whose use is to be counted".into()),
+        (" 4 5 60", "ERR the key is empty: write the name of the caller to count".into()),
     ];
     for (args, want) in wrong {
         assert_eq!(redis.say(&format!("cl.throttle {args}")).error(), want, "{args}");

@@ -2,8 +2,8 @@
 
 use tempfile::tempdir;
 
-use crate::fake_listener::{answer_json_once, answer_once};
 use crate::harness::{TollgateProcess, file, run, text, tollgate};
+use crate::server::fake_listener::{answer_json_once, answer_once};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::fake_listener::answer_json_once;
 use crate::harness::{ProcessExit, TollgateProcess, file, run, text, tollgate};
+use crate::server::fake_listener::answer_json_once;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 

@@ -10,8 +10,8 @@ use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::access::{certificate, client_config};
 use crate::harness::{DEADLINE, TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
+use crate::server::access::{certificate, client_config};
 
 const OLD: &str = "0123456789abcdef-the-old-one";
 const NEW: &str = "fedcba9876543210-the-new-one";
@@ -254,7 +254,7 @@ fn wrong_tokens_replace_nothing() {
         (Some(b""), "is empty"),
         (Some(b"hunter2"), "has 7 bytes in line 1"),
         (Some(b"fedcba9876543210\nhunter2"), "has 7 bytes in line 2"),
-        (Some(b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe"), "has bytes that are no text"),
+        (Some(b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe"), "is not text"),
         (Some(long.as_bytes()), "it has more than"),
         (None, "cannot read the token file"),
     ];

@@ -10,11 +10,11 @@ use testkit::fault_proxy::{FaultMode, FaultProxy};
 use testkit::redis::TestRedis as Redis;
 use testkit::wait::until_true;
 
-use crate::envoy_client::{
+use crate::harness::{TollgateProcess, file, text};
+use crate::server::envoy_client::{
     RawGrpcClient, RlsTestClient, SHOULD_RATE_LIMIT, current_thread_runtime, framed, rls_request,
 };
-use crate::harness::{TollgateProcess, file, text};
-use crate::shared::metric;
+use crate::server::shared::metric;
 use prost::Message;
 
 /// A server with this rules file; the directory is to be kept.
@@ -175,7 +175,7 @@ fn our_rules_see_entries_as_facts() {
     for (row, (request, want)) in rows.into_iter().enumerate() {
         assert_eq!(caller.ask(request).short(), want, "row {row}");
     }
-    let limit = |told: &crate::envoy_client::RlsAnswer| {
+    let limit = |told: &crate::server::envoy_client::RlsAnswer| {
         let limit = told.0.statuses[0].current_limit.clone().expect("a limit");
         (limit.name, limit.requests_per_unit, limit.unit)
     };

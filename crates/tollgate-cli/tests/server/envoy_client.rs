@@ -1,5 +1,4 @@
-//! Callers of the grpc listener: the client that people use, with Envoy's messages as others generated them;
-//! and one that sends whatever it is told to.
+//! Clients of the grpc listener: tonic with Envoy's published messages, and one that sends raw bytes.
 
 use std::net::SocketAddr;
 
@@ -22,7 +21,7 @@ use crate::harness::DEADLINE;
 pub(crate) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The usual client, on a connection of its own.
+/// A tonic client on a connection of its own.
 pub(crate) struct RlsTestClient {
     pub(crate) runtime: Runtime,
     pub(crate) client: RateLimitServiceClient<Channel>,
@@ -37,7 +36,7 @@ impl RlsTestClient {
         RlsTestClient { runtime, client }
     }
 
-    /// One call.
+    /// Makes one call.
     pub(crate) fn call(
         &mut self,
         request: RateLimitRequest,
@@ -46,7 +45,7 @@ impl RlsTestClient {
         self.runtime.block_on(called).map(tonic::Response::into_inner)
     }
 
-    /// One call that has to be answered.
+    /// Makes one call that must succeed.
     pub(crate) fn ask(&mut self, request: RateLimitRequest) -> RlsAnswer {
         RlsAnswer(self.call(request).expect("an answer"))
     }
@@ -66,12 +65,12 @@ pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     }
 }
 
-/// What was answered.
+/// The response to a call.
 #[derive(Debug)]
 pub(crate) struct RlsAnswer(pub(crate) RateLimitResponse);
 
 impl RlsAnswer {
-    /// `OK` or `OVER`, of the whole and of each descriptor, with what is left: `OVER: OK 9, OVER 0`.
+    /// Code of the request, and code and remaining units of each descriptor: `OVER: OK 9, OVER 0`.
     pub(crate) fn short(&self) -> String {
         let each: Vec<_> = self.0.statuses.iter().map(short).collect();
         format!("{}: {}", code_word(self.0.overall_code), each.join(", "))
@@ -80,7 +79,7 @@ impl RlsAnswer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut fields = self.0.response_headers_to_add.iter().filter(|field| field.key == name);
         let HeaderValue { value, .. } = fields.next()?;
-        assert!(fields.next().is_none(), "{name} stands twice: {self:?}");
+        assert!(fields.next().is_none(), "{name} appears twice: {self:?}");
         Some(value)
     }
 }
@@ -103,12 +102,12 @@ pub(crate) fn current_thread_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// A connection of HTTP/2 that sends what it is told.
+/// An HTTP/2 client that sends raw bytes.
 pub(crate) struct RawGrpcClient {
     sender: SendRequest<Bytes>,
 }
 
-/// What came back, with trailers and headers in one.
+/// A response, with headers and trailers in one list.
 #[derive(Debug)]
 pub(crate) struct RawGrpcAnswer {
     pub(crate) status: u16,
@@ -138,12 +137,12 @@ impl RawGrpcClient {
         RawGrpcClient { sender: sender.ready().await.expect("a connection") }
     }
 
-    /// How many calls the server lets this connection have at once.
+    /// Number of concurrent calls that the server allows on this connection.
     pub(crate) fn calls_max(&self) -> usize {
         self.sender.current_max_send_streams()
     }
 
-    /// A call with these fields beside the usual ones, which an empty value leaves out.
+    /// Makes a call with these header fields besides the usual ones; an empty value omits a field.
     pub(crate) async fn call(
         &self,
         path: &str,
@@ -165,7 +164,7 @@ impl RawGrpcClient {
         read_whole_answer(response).await
     }
 
-    /// A call whose body begins like this, and is never ended.
+    /// Makes a call whose body begins with these bytes and never ends.
     pub(crate) async fn call_without_end(
         &self,
         path: &str,
@@ -179,7 +178,7 @@ impl RawGrpcClient {
     }
 }
 
-/// A call with these fields beside the usual ones.
+/// The head of a call with these header fields besides the usual ones.
 fn call_to(path: &str, fields: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::builder().method(Method::POST);
     for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")] {
@@ -193,7 +192,7 @@ fn call_to(path: &str, fields: &[(&str, &str)]) -> Request<()> {
     request.uri(format!("http://localhost{path}")).body(()).expect("a request")
 }
 
-/// All of an answer.
+/// Reads a whole response.
 async fn read_whole_answer(response: client::ResponseFuture) -> Result<RawGrpcAnswer, h2::Error> {
     let (head, mut coming) = response.await?.into_parts();
     let mut answer =

@@ -11,12 +11,12 @@ use testkit::random::SplitMix64;
 use testkit::wait::until_true;
 use tokio::time::timeout;
 
-use crate::envoy_client::{
+use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
+use crate::server::envoy_client::{
     RawGrpcClient, RlsAnswer, RlsTestClient, SHOULD_RATE_LIMIT, current_thread_runtime, framed,
     rls_request,
 };
-use crate::harness::{DEADLINE, TestHttpClient, TollgateProcess, file, text};
-use crate::shared::metric;
+use crate::server::shared::metric;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -38,9 +38,9 @@ fn every_mistake_has_its_code() {
         ("/a.B/C", ("x", "y"), good(), "12", "There is no such method"),
         ("/", ("x", "y"), good(), "12", "There is no such method"),
         ("/grpc.health.v1.Health/Watch", ("x", "y"), good(), "12", "There is no such method"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), Vec::new(), "13", "broke off"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "broke off"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "broke off"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), Vec::new(), "13", "is incomplete"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "is incomplete"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "is incomplete"),
         (SHOULD_RATE_LIMIT, ("x", "y"), [good(), good()].concat(), "13", "send one"),
         (SHOULD_RATE_LIMIT, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
         (

@@ -1,5 +1,5 @@
-//! A listener that gives one answer whatever it is asked, to see what a command sends and how it takes
-//! an answer that no server of ours gives.
+//! A listener that gives one fixed answer, to test the requests of commands and their handling of answers that the real
+//! server never gives.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -7,12 +7,12 @@ use std::thread::{self, JoinHandle};
 
 use crate::harness::DEADLINE;
 
-/// What a command sent.
+/// A request that was received.
 #[derive(Debug)]
 pub(crate) struct RecordedRequest {
-    /// Such as `GET /api/keys/api/user=42 HTTP/1.1`.
+    /// Request line, such as `GET /api/keys/api/user=42 HTTP/1.1`.
     pub(crate) line: String,
-    /// Fields of the head, names in small letters.
+    /// Header fields, with names in lowercase.
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -21,7 +21,7 @@ impl RecordedRequest {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(field, _)| field == name);
         let (_, value) = found.next()?;
-        assert!(found.next().is_none(), "{name} stands twice: {self:?}");
+        assert!(found.next().is_none(), "{name} appears twice: {self:?}");
         Some(value)
     }
 }
@@ -36,14 +36,14 @@ pub(crate) fn answer_once(bytes: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let mut stream = BufReader::new(stream);
         let sent = read(&mut stream);
-        // A client that has seen enough may have left.
+        // The client may have left early.
         let _ = stream.get_mut().write_all(&bytes);
         sent
     };
     (address, thread::spawn(listener))
 }
 
-/// The same, as JSON with a status.
+/// Answers one connection with JSON and a status, and closes it.
 pub(crate) fn answer_json_once(
     status: u16,
     body: &str,

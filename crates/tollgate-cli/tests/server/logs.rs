@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::exposition::ParsedExposition;
 use crate::harness::{TestHttpClient, TollgateProcess, file, text, tollgate};
+use crate::server::exposition::ParsedExposition;
 
 const REFUSED: &str = "a request was refused";
 

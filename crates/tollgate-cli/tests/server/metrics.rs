@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use tempfile::{TempDir, tempdir};
 
-use crate::exposition::ParsedExposition;
 use crate::harness::{TestHttpClient, TollgateProcess, file, text};
+use crate::server::exposition::ParsedExposition;
 
 const OPEN_METRICS: (&str, &str) = ("accept", "application/openmetrics-text; version=1.0.0");
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
 use crate::harness::{TollgateProcess, file, run, text};
-use crate::shared::metric;
+use crate::server::shared::metric;
 
 const RULES: &str = "
 identify: { user: { header: x-user } }
@@ -26,8 +26,8 @@ fn a_question_that_names_nobody_is_an_error() {
     let want = json!({
         "allowed": false,
         "error": "Bad Request",
-        "message": "No rule could be asked: the rule api counts by {user|ip}, and this question has no \
-            user or ip. Send it (empty text is none), or let such questions pass with --missing-facts \
+        "message": "No rule could be applied: the rule api counts by {user|ip}, and this question has no \
+            user or ip. Send it (an empty string counts as missing), or let such requests pass with --missing-facts \
             allow.",
         "reason": "missing_facts",
         "rule": "api",

@@ -46,7 +46,7 @@ fn an_expired_reservation_stays_charged() {
     while clock() + 2 > start {}
     let gone = server.post("/v1/commit", &format!(r#"{{"reservation":"{id}","cost":4}}"#));
     assert_eq!(gone.status, 410, "{gone:?}");
-    assert!(gone.message().contains("what it charged stands"), "{gone:?}");
+    assert!(gone.message().contains("its charge stands"), "{gone:?}");
     assert_eq!(server.check(r#"{"user":"1","cost":0}"#)["remaining"], 60);
 }
 
@@ -55,7 +55,7 @@ fn nothing_cannot_be_reserved_and_one_caller_does_not_hold_out_others() {
     let server = TollgateProcess::start(&["--limit", "1000000/day burst 1000000"]);
     let nothing = server.post("/v1/reserve", r#"{"user":"1","cost":0}"#);
     assert_eq!(nothing.status, 400);
-    assert!(nothing.message().contains("write \"cost\":1"), "{nothing:?}");
+    assert!(nothing.message().contains("send \"cost\":1"), "{nothing:?}");
     let mut client = TestHttpClient::connect(server.http());
     let mut reserve = |user: &str, path: usize| {
         let body = format!(r#"{{"user":"{user}","path":"/{path}","expires_in_ms":86400000}}"#);

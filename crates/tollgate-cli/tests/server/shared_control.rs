@@ -7,7 +7,7 @@ use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
 use crate::harness::TollgateProcess;
-use crate::shared::{Fleet, change, status};
+use crate::server::shared::{Fleet, change, status};
 
 /// Others know within this time.
 const SOON: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@ use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
 use crate::harness::{TestHttpClient, TollgateProcess, run};
-use crate::shared::{Fleet, change, metric, status};
+use crate::server::shared::{Fleet, change, metric, status};
 
 const RULES: &str = "rules: [{ name: api, key: '{user}', limits: [{ rate: 100/hour, \
     algorithm: sliding_window_log }] }]";

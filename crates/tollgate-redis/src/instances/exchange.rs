@@ -1,10 +1,10 @@
 //! How facts travel: the arguments of `lua/control.lua`, and its reply.
 
-use redis::{Cmd, Value};
-
 use super::fact_replica::{ExchangeRequest, OutgoingFact};
 use super::shared_fact::{FactKind, FactName, FactTime, StoredFact};
 use crate::error::{ErrorClass, StoreError};
+use crate::transport::command::RedisCommand;
+use crate::transport::value::RedisValue;
 
 const SCRIPT: &str = include_str!("../lua/control.lua");
 
@@ -37,17 +37,16 @@ pub(super) fn command(
     me: &str,
     new_epoch: &str,
     sending: &ExchangeRequest,
-) -> Cmd {
-    let mut cmd = redis::cmd("EVAL");
-    cmd.arg(SCRIPT).arg(keys.0.len());
+) -> RedisCommand {
+    let mut command = RedisCommand::new("EVAL").arg(SCRIPT).number(keys.0.len() as u64);
     for key in &keys.0 {
-        cmd.arg(key);
+        command.push(key);
     }
-    cmd.arg(me).arg(new_epoch).arg(&*sending.epoch).arg(sending.seen_version);
-    cmd.arg(FactKind::Block.max())
-        .arg(FactKind::Override.max())
-        .arg(RECEIVED_FACTS_MAX)
-        .arg(BYTES_MAX);
+    command = command.arg(me).arg(new_epoch).arg(&*sending.epoch).number(sending.seen_version);
+    let bounds = [FactKind::Block.max(), FactKind::Override.max(), RECEIVED_FACTS_MAX, BYTES_MAX];
+    for bound in bounds {
+        command.push_number(bound as u64);
+    }
     for OutgoingFact { name, fact, offset, .. } in &sending.facts {
         let until = fact.until.map(|until| until.as_u64());
         let (mode, when, after, stop) = match fact.decided_at {
@@ -61,16 +60,17 @@ pub(super) fn command(
                 ("s", stamp, 0, until.map(|until| until.saturating_add_signed(*offset).max(1)))
             }
         };
-        cmd.arg(name.kind.letter()).arg(&name.id[..]).arg(mode).arg(when).arg(after);
+        command = command.arg(name.kind.letter()).arg(&name.id[..]).arg(mode);
+        command = command.number(when).number(after);
         let mark = match (fact.removed, mode, after) {
             (false, ..) => "+",
             // Nothing is known to be there.
             (true, "a", 0) => "~",
             (true, ..) => "-",
         };
-        cmd.arg(stop.unwrap_or(0)).arg(mark).arg(&*fact.payload);
+        command = command.number(stop.unwrap_or(0)).arg(mark).arg(&*fact.payload);
     }
-    cmd
+    command
 }
 
 /// What came of a fact that was told.
@@ -103,21 +103,21 @@ pub(super) struct ExchangeReply {
 }
 
 impl ExchangeReply {
-    pub(super) fn read(value: Value) -> Result<ExchangeReply, StoreError> {
+    pub(super) fn read(value: RedisValue) -> Result<ExchangeReply, StoreError> {
         ExchangeReply::parts(value).ok_or_else(|| {
             let detail = "the reply to what instances tell each other is not one";
             StoreError::new(ErrorClass::Protocol, detail)
         })
     }
 
-    fn parts(value: Value) -> Option<ExchangeReply> {
-        let parts: [Value; 8] = array(value)?.try_into().ok()?;
+    fn parts(value: RedisValue) -> Option<ExchangeReply> {
+        let parts: [RedisValue; 8] = array(value)?.try_into().ok()?;
         let [epoch, now, live, from, to, version, outcomes, changes] = parts;
         let outcomes = array(outcomes)?.into_iter().map(|one| match one {
-            Value::Int(1) => Some(PublishOutcome::Accepted),
-            Value::Int(0) => Some(PublishOutcome::Superseded),
-            Value::Int(2) => Some(PublishOutcome::NoRoom),
-            Value::Int(3) => Some(PublishOutcome::NothingToRemove),
+            RedisValue::Int(1) => Some(PublishOutcome::Accepted),
+            RedisValue::Int(0) => Some(PublishOutcome::Superseded),
+            RedisValue::Int(2) => Some(PublishOutcome::NoRoom),
+            RedisValue::Int(3) => Some(PublishOutcome::NothingToRemove),
             _ => None,
         });
         let mut strange = 0;
@@ -142,29 +142,29 @@ impl ExchangeReply {
     }
 }
 
-fn change_of(change: &[Value]) -> Option<(FactName, StoredFact)> {
+fn change_of(change: &[RedisValue]) -> Option<(FactName, StoredFact)> {
     let [kind, id, value] = change else { return None };
     let name = FactName::read(bytes(kind)?, bytes(id)?)?;
     Some((name, StoredFact::read(name.kind, bytes(value)?)?))
 }
 
-fn array(value: Value) -> Option<Vec<Value>> {
+fn array(value: RedisValue) -> Option<Vec<RedisValue>> {
     match value {
-        Value::Array(values) => Some(values),
+        RedisValue::Array(values) => Some(values),
         _ => None,
     }
 }
 
-fn bytes(value: &Value) -> Option<&[u8]> {
+fn bytes(value: &RedisValue) -> Option<&[u8]> {
     match value {
-        Value::BulkString(bytes) => Some(bytes),
+        RedisValue::BulkString(bytes) => Some(bytes),
         _ => None,
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
+fn number(value: &RedisValue) -> Option<u64> {
     match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
+        RedisValue::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     }
 }
@@ -173,33 +173,33 @@ fn number(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.into())
+    fn text(text: &str) -> RedisValue {
+        RedisValue::BulkString(text.into())
     }
 
     #[test]
     fn replies_that_are_none_are_errors_and_strange_facts_are_counted() {
-        let ints = |of: [i64; 5]| of.map(Value::Int);
-        let reply = |outcomes: Vec<Value>, changes: Vec<Value>| {
+        let ints = |of: [i64; 5]| of.map(RedisValue::Int);
+        let reply = |outcomes: Vec<RedisValue>, changes: Vec<RedisValue>| {
             let mut parts = vec![text("e")];
             parts.extend(ints([9, 2, 0, 7, 7]));
-            parts.extend([Value::Array(outcomes), Value::Array(changes)]);
-            Value::Array(parts)
+            parts.extend([RedisValue::Array(outcomes), RedisValue::Array(changes)]);
+            RedisValue::Array(parts)
         };
-        let block = || [text("b"), Value::BulkString(vec![1; 16]), text("5,9,+,")];
+        let block = || [text("b"), RedisValue::BulkString(vec![1; 16]), text("5,9,+,")];
         let foreign = [text("b"), text("short"), text("5,9,+,")];
-        let changes = [block().to_vec(), foreign.to_vec(), vec![Value::Nil]].concat();
-        let read = ExchangeReply::read(reply(vec![Value::Int(2)], changes)).unwrap();
+        let changes = [block().to_vec(), foreign.to_vec(), vec![RedisValue::Nil]].concat();
+        let read = ExchangeReply::read(reply(vec![RedisValue::Int(2)], changes)).unwrap();
         assert_eq!(
             (read.live_instances, read.to, read.changes.len(), read.unreadable_facts),
             (2, 7, 1, 2)
         );
         assert_eq!(read.outcomes, [PublishOutcome::NoRoom]);
         for bad in [
-            Value::Nil,
-            Value::Array(vec![]),
-            reply(vec![Value::Int(4)], vec![]),
-            Value::Array(vec![text("e"); 8]),
+            RedisValue::Nil,
+            RedisValue::Array(vec![]),
+            reply(vec![RedisValue::Int(4)], vec![]),
+            RedisValue::Array(vec![text("e"); 8]),
         ] {
             assert!(ExchangeReply::read(bad.clone()).is_err(), "{bad:?}");
         }

@@ -1,6 +1,6 @@
 //! A fact that holds for all instances: what it speaks of, since when, until when.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use sha2::{Digest, Sha256};
 use tollgate::Micros;
 
 use tollgate_shared::blocks::{BLOCKS_MAX, KeyHash};
@@ -68,8 +68,8 @@ impl FactName {
     /// Of this caller under this rule. The length keeps ("ab", "c") apart from ("a", "bc").
     pub(super) fn of_override(rule: &str, key: &str) -> FactName {
         let text = format!("{}:{rule}{key}", rule.len());
-        let mut id = [0; 16];
-        id.copy_from_slice(&digest(&SHA256, text.as_bytes()).as_ref()[..16]);
+        let hash: [u8; 32] = Sha256::digest(text).into();
+        let id = *hash.first_chunk().expect("32 bytes have a first half");
         FactName { kind: FactKind::Override, id }
     }
 

@@ -62,7 +62,7 @@ fn cost_of_a_decision() {
     let server = TestRedisLaunch::new().on_core(1).start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
-    let _: String = script::load().query(&mut connection).unwrap();
+    let _: String = script::load().to_redis_crate().query(&mut connection).unwrap();
     let naive: String = redis::cmd("SCRIPT").arg("LOAD").arg(NAIVE).query(&mut connection).unwrap();
     let names = RedisKeyNamer::new(&RedisOptions::default());
     for algorithm in Algorithm::ALL {
@@ -86,7 +86,8 @@ fn cost_of_a_decision() {
                     let limits = vec![Arc::clone(&described)];
                     ScriptCall { slot: 0, keys, limits, body: None, now: None }
                 };
-                script::assemble(&(at..at + per_call).map(call).collect::<Vec<_>>())
+                let calls = (at..at + per_call).map(call).collect::<Vec<_>>();
+                script::assemble(&calls).to_redis_crate()
             });
             println!("{algorithm}, {per_call} per call: {cost:.2} us");
         }

@@ -3,7 +3,8 @@
 //! 1 is the format of values. Whose limit it is shows only as 128 bits of a hash, under a secret if
 //! there is one. All limits of one subject are in one slot of a cluster: the hash stands in braces.
 
-use aws_lc_rs::{digest, hmac};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
 use tollgate::Limit;
 use tollgate_shared::blocks::KeyHash;
 
@@ -14,7 +15,7 @@ use crate::options::RedisOptions;
 pub(crate) struct RedisKeyNamer {
     /// Up to the opening brace.
     prefix: Vec<u8>,
-    secret: Option<hmac::Key>,
+    secret: Option<Hmac<Sha256>>,
 }
 
 /// 128 bits of the hash of a subject, as text.
@@ -26,18 +27,19 @@ impl RedisKeyNamer {
         let secret = options.key_secret.as_ref();
         RedisKeyNamer {
             prefix: format!("{}:1:{{", options.prefix).into_bytes(),
-            secret: secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret)),
+            secret: secret.map(|secret| {
+                Hmac::new_from_slice(secret).expect("a secret of any length is a key")
+            }),
         }
     }
 
     /// 128 bits of the hash of a subject.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        let mut hash = [0; 16];
-        match &self.secret {
-            Some(secret) => hash.copy_from_slice(&hmac::sign(secret, key).as_ref()[..16]),
-            None => hash.copy_from_slice(&digest::digest(&digest::SHA256, key).as_ref()[..16]),
-        }
-        hash
+        let hash: [u8; 32] = match &self.secret {
+            Some(secret) => secret.clone().chain_update(key).finalize().into_bytes().into(),
+            None => Sha256::digest(key).into(),
+        };
+        *hash.first_chunk().expect("32 bytes have a first half")
     }
 
     pub(crate) fn subject(&self, key: &[u8]) -> SubjectHash {

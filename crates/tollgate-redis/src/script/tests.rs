@@ -40,10 +40,10 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
             let (keys, limits) = (vec![b"k".to_vec()], vec![described.clone()]);
             let call = ScriptCall { slot: 0, keys, limits, body, now: Some(at) };
             let mut together = redis::pipe();
-            together.atomic().add_command(eval(&[call]));
+            together.atomic().add_command(eval(&[call]).to_redis_crate());
             together.cmd("GET").arg("k").cmd("PTTL").arg("k");
             let what = format!("{algorithm}, seed {seed}, step {step}");
-            let (_, value, left): (Value, Option<Vec<u8>>, i64) =
+            let (_, value, left): (redis::Value, Option<Vec<u8>>, i64) =
                 together.query(&mut connection).expect(&what);
             let Some(value) = value else { continue };
             let DecodedState::SameNumbers(state) = decode(&limit, &value) else {
@@ -53,7 +53,7 @@ fn every_state_is_kept_for_as_long_as_it_matters() {
             let matters = reset.as_micros().unwrap().div_ceil(1_000) as i64;
             assert!(left >= matters, "{what}: kept {left} ms of {matters}");
         }
-        let _: Value = redis::cmd("DEL").arg("k").query(&mut connection).unwrap();
+        let _: redis::Value = redis::cmd("DEL").arg("k").query(&mut connection).unwrap();
     }
 }
 
@@ -81,7 +81,8 @@ fn a_huge_value_of_others_stays_where_it_is() {
             for body in bodies.clone() {
                 let (keys, limits) = (vec![b"k".to_vec()], vec![described.clone()]);
                 let call = ScriptCall { slot: 0, keys, limits, body, now: None };
-                let reply: Value = eval(&[call]).query(&mut connection).unwrap();
+                let reply = eval(&[call]).to_redis_crate().query(&mut connection).unwrap();
+                let reply = RedisValue::from_redis_crate(reply);
                 let reply = ScriptReply::read(split(reply, 1).remove(0).unwrap()).unwrap();
                 assert_eq!(reply.stored_values, [StoredValue::Foreign], "{limit}");
             }

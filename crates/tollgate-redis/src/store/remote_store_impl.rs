@@ -4,7 +4,6 @@ use std::slice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state;
@@ -19,6 +18,8 @@ use tollgate_shared::remote_store::{
 use crate::error::StoreError;
 use crate::script;
 use crate::script::keys;
+use crate::transport::command::RedisCommand;
+use crate::transport::value::RedisValue;
 
 use super::RedisStore;
 use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
@@ -157,15 +158,17 @@ impl RemoteStore for RedisStore {
         let limit = check.limit();
         let mut key = self.key_namer.key(self.key_namer.subject(check.key().as_bytes()), limit, 0);
         key.extend_from_slice(b":l");
-        let mut command = redis::cmd("EVAL");
-        command.arg(LEASE_SCRIPT).arg(1).arg(&key[..]).arg(&lend.instance.to_be_bytes()[..]);
-        let numbers = [lend.held, lend.wanted, lend.grant_min, lend.outstanding_max];
-        command.arg(&numbers[..]);
-        command.arg(lend.duration_us.min(LEASE_US_MAX));
+        let mut command = RedisCommand::new("EVAL").arg(LEASE_SCRIPT).number(1).arg(&key);
+        command.push(lend.instance.to_be_bytes());
+        let duration_us = lend.duration_us.min(LEASE_US_MAX);
+        let numbers = [lend.held, lend.wanted, lend.grant_min, lend.outstanding_max, duration_us];
+        for number in numbers {
+            command.push_number(number);
+        }
         let reply = self.link.run(command, Some(keys::slot(&key))).await?;
-        let Value::Array(parts) = reply else { return Err(script::not_understood()) };
+        let RedisValue::Array(parts) = reply else { return Err(script::not_understood()) };
         match parts[..] {
-            [Value::Int(granted), Value::Int(outstanding)] => {
+            [RedisValue::Int(granted), RedisValue::Int(outstanding)] => {
                 let [granted, outstanding] =
                     [granted, outstanding].map(|units| units.max(0) as u64);
                 Ok(LeaseGrant { granted, outstanding })
@@ -182,7 +185,7 @@ impl RemoteStore for RedisStore {
     ) -> Result<Outcome, StoreError> {
         let mut outcome = [Outcome::default()];
         let deadline = self.link.deadline().max(Instant::now() + LEASE_TIMEOUT);
-        let checks = std::slice::from_ref(check);
+        let checks = slice::from_ref(check);
         let _ = self
             .decide_by_deadline(checks, CallTiming { now, deadline }, &mut outcome, seen)
             .await?;

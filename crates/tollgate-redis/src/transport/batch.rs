@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tollgate::store::breaker::BreakerPass;
 
 use crate::error::StoreError;
 use crate::script::call::ScriptCall;
+use crate::transport::command::RedisCommand;
 use crate::transport::node::NodeOptions;
+use crate::transport::value::RedisValue;
 
 /// Calls of one flight, and so the most that one script call answers: more would keep whoever came
 /// first waiting for whoever came last.
@@ -19,13 +20,13 @@ pub(crate) const CALLS_PER_FLIGHT_MAX: usize = 128;
 /// The script that answers calls: how it is written, and how its reply is read.
 pub(crate) struct Script {
     /// The command that loads it.
-    pub(crate) load: fn() -> Cmd,
+    pub(crate) load: fn() -> RedisCommand,
     /// Calls as one command, by the script's name.
-    pub(crate) assemble: fn(&[ScriptCall]) -> Cmd,
+    pub(crate) assemble: fn(&[ScriptCall]) -> RedisCommand,
     /// The same with the script's text, for a server that does not have it.
-    pub(crate) eval: fn(&[ScriptCall]) -> Cmd,
+    pub(crate) eval: fn(&[ScriptCall]) -> RedisCommand,
     /// The reply as the parts of so many calls.
-    pub(crate) split: fn(Value, usize) -> Vec<Result<Value, StoreError>>,
+    pub(crate) split: fn(RedisValue, usize) -> Vec<Result<RedisValue, StoreError>>,
 }
 
 /// Flights at a time as long as they come back soon: while the server works on one, the next arrives,
@@ -59,7 +60,7 @@ pub(crate) fn calls_per_flight(calls: usize, flights: usize) -> usize {
 #[derive(Debug)]
 pub(crate) enum NodeRequest {
     Call(ScriptCall),
-    Command(Cmd),
+    Command(RedisCommand),
 }
 
 /// How it is to be asked, which is not the same the second time.
@@ -74,7 +75,7 @@ pub(crate) struct SendOptions {
 }
 
 /// An answer, or why there is none together with the question, which can be asked again.
-pub(crate) type NodeResult = Result<Value, NodeFailure>;
+pub(crate) type NodeResult = Result<RedisValue, NodeFailure>;
 
 #[derive(Debug)]
 pub(crate) struct NodeFailure {
@@ -114,7 +115,7 @@ pub(crate) struct PendingReply {
 pub(crate) enum SentCommand {
     /// Calls and who asked them, side by side. Bound: [`CALLS_PER_FLIGHT_MAX`].
     Calls(Vec<ScriptCall>, Vec<PendingReply>),
-    Command(Cmd, PendingReply),
+    Command(RedisCommand, PendingReply),
     /// Our own: nobody waits for the reply.
     Unawaited,
 }
@@ -142,7 +143,7 @@ pub(crate) fn write_flight(
             NodeRequest::Call(call) => add_to_group(&mut groups, call, manner, seat, usage.by_slot),
             NodeRequest::Command(command) => {
                 write_asking(manner, out, sent);
-                command.write_packed_command(out);
+                command.write_to(out);
                 sent.push_back(SentCommand::Command(command, seat));
             }
         }
@@ -153,7 +154,7 @@ pub(crate) fn write_flight(
             false => (usage.script.assemble)(&group.calls),
             true => (usage.script.eval)(&group.calls),
         };
-        command.write_packed_command(out);
+        command.write_to(out);
         sent.push_back(SentCommand::Calls(group.calls, group.pending_replies));
     }
     sent.len() - before
@@ -192,7 +193,7 @@ fn add_to_group(
 /// ASKING holds for the one command behind it.
 fn write_asking(manner: SendOptions, out: &mut Vec<u8>, sent: &mut VecDeque<SentCommand>) {
     if manner.asking {
-        redis::cmd("ASKING").write_packed_command(out);
+        RedisCommand::new("ASKING").write_to(out);
         sent.push_back(SentCommand::Unawaited);
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{ErrorClass, StoreError};
+use crate::transport::command::RedisCommand;
 use crate::transport::connect::{HandshakeOptions, ask_once};
 use crate::transport::link::AbortOnDropTask;
 use crate::transport::node::{NodeOptions, RedisNode, keep_connected};
 use crate::transport::sentinel::ServerFinder;
 use crate::transport::stats::LinkCounters;
 use crate::transport::url::{Address, is_host};
+use crate::transport::value::RedisValue;
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -248,7 +249,7 @@ pub(crate) async fn keep_map(cluster: Arc<Cluster>) {
 
 /// Asks nodes, another one first each time, then those of the URL.
 async fn read_map(cluster: &Cluster, turn: usize) -> Result<Vec<SlotRange>, StoreError> {
-    let question = || redis::cmd("CLUSTER").arg("SLOTS").take();
+    let question = || RedisCommand::new("CLUSTER").arg("SLOTS");
     let nodes: Vec<_> = cluster.nodes().into_iter().filter(|node| node.is_up()).collect();
     for index in 0..nodes.len().min(NODES_ASKED_MAX) {
         let node = &nodes[(turn + index) % nodes.len()];
@@ -279,16 +280,18 @@ async fn read_map(cluster: &Cluster, turn: usize) -> Result<Vec<SlotRange>, Stor
 
 /// The reply of CLUSTER SLOTS: `[[first, last, [host, port, …], replicas …] …]`. Nothing, if no
 /// slot has a node: such a map is not worth having.
-fn read_slots(value: &Value, from: &Address) -> Option<Vec<SlotRange>> {
-    let Value::Array(ranges) = value else { return None };
-    let read = |range: &Value| {
-        let Value::Array(range) = range else { return None };
-        let [Value::Int(first), Value::Int(last), Value::Array(node), ..] = &range[..] else {
+fn read_slots(value: &RedisValue, from: &Address) -> Option<Vec<SlotRange>> {
+    let RedisValue::Array(ranges) = value else { return None };
+    let read = |range: &RedisValue| {
+        let RedisValue::Array(range) = range else { return None };
+        let [RedisValue::Int(first), RedisValue::Int(last), RedisValue::Array(node), ..] =
+            &range[..]
+        else {
             return None;
         };
-        let [host, Value::Int(port), ..] = &node[..] else { return None };
+        let [host, RedisValue::Int(port), ..] = &node[..] else { return None };
         let host = match host {
-            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+            RedisValue::BulkString(host) => std::str::from_utf8(host).ok()?,
             _ => "",
         };
         let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
@@ -385,9 +388,9 @@ mod tests {
         let now = Instant::now();
         cluster.apply(&[(0, 16_383, address)], now);
         let node = cluster.nodes()[0].clone();
-        let command = || redis::cmd("INCR").arg("a").take();
+        let command = || RedisCommand::new("INCR").arg("a");
         let deadline = Instant::now() + Duration::from_secs(5);
-        assert_eq!(node.run(command(), deadline).await.unwrap(), Value::Int(1));
+        assert_eq!(node.run(command(), deadline).await.unwrap(), RedisValue::Int(1));
         server.freeze();
         let asked = tokio::spawn({
             let node = node.clone();
@@ -400,7 +403,7 @@ mod tests {
         let told = node.run(command(), deadline).await.unwrap_err();
         assert_eq!(told.class, ErrorClass::Moved, "it takes no more");
         server.thaw();
-        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(2));
+        assert_eq!(asked.await.unwrap().unwrap(), RedisValue::Int(2));
         while server.cli(&["CLIENT", "LIST"]).contains("name=tollgate") {
             sleep(Duration::from_millis(1)).await;
         }
@@ -433,28 +436,28 @@ mod tests {
     #[test]
     fn what_is_no_map_is_none() {
         let from = at("h", 7);
-        let text = |text: &str| Value::BulkString(text.into());
-        let range = |first, last, host: Value, port| {
-            let node = Value::Array(vec![host, Value::Int(port), text("id")]);
-            Value::Array(vec![Value::Int(first), Value::Int(last), node])
+        let text = |text: &str| RedisValue::BulkString(text.into());
+        let range = |first, last, host: RedisValue, port| {
+            let node = RedisValue::Array(vec![host, RedisValue::Int(port), text("id")]);
+            RedisValue::Array(vec![RedisValue::Int(first), RedisValue::Int(last), node])
         };
         for (value, expected) in [
-            (Value::Nil, None),
-            (Value::Array(vec![]), None),
-            (Value::Array(vec![Value::Int(1)]), None),
-            (Value::Array(vec![range(0, 16_384, text("a"), 1)]), None),
-            (Value::Array(vec![range(5, 4, text("a"), 1)]), None),
-            (Value::Array(vec![range(-1, 4, text("a"), 1)]), None),
-            (Value::Array(vec![range(0, 4, text("a"), 70_000)]), None),
-            (Value::Array(vec![range(0, 4, text("a"), 0)]), None),
-            (Value::Array(vec![range(0, 4, text("a b"), 1)]), None),
-            (Value::Array(vec![range(0, 4, text("a\n"), 1)]), None),
-            (Value::Array(vec![range(0, 4, text(&"a".repeat(254)), 1)]), None),
-            (Value::Array(vec![range(0, 4, text("a"), 1)]), Some(at("a", 1))),
+            (RedisValue::Nil, None),
+            (RedisValue::Array(vec![]), None),
+            (RedisValue::Array(vec![RedisValue::Int(1)]), None),
+            (RedisValue::Array(vec![range(0, 16_384, text("a"), 1)]), None),
+            (RedisValue::Array(vec![range(5, 4, text("a"), 1)]), None),
+            (RedisValue::Array(vec![range(-1, 4, text("a"), 1)]), None),
+            (RedisValue::Array(vec![range(0, 4, text("a"), 70_000)]), None),
+            (RedisValue::Array(vec![range(0, 4, text("a"), 0)]), None),
+            (RedisValue::Array(vec![range(0, 4, text("a b"), 1)]), None),
+            (RedisValue::Array(vec![range(0, 4, text("a\n"), 1)]), None),
+            (RedisValue::Array(vec![range(0, 4, text(&"a".repeat(254)), 1)]), None),
+            (RedisValue::Array(vec![range(0, 4, text("a"), 1)]), Some(at("a", 1))),
             // A node that does not know its name is where it was asked.
-            (Value::Array(vec![range(0, 4, text(""), 1)]), Some(at("h", 1))),
-            (Value::Array(vec![range(0, 4, text("?"), 1)]), Some(at("h", 1))),
-            (Value::Array(vec![range(0, 4, Value::Nil, 1)]), Some(at("h", 1))),
+            (RedisValue::Array(vec![range(0, 4, text(""), 1)]), Some(at("h", 1))),
+            (RedisValue::Array(vec![range(0, 4, text("?"), 1)]), Some(at("h", 1))),
+            (RedisValue::Array(vec![range(0, 4, RedisValue::Nil, 1)]), Some(at("h", 1))),
         ] {
             let found = read_slots(&value, &from).map(|ranges| ranges[0].2.clone());
             assert_eq!(found, expected, "{value:?}");

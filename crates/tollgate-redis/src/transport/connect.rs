@@ -3,23 +3,21 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use crate::error::{ErrorClass, StoreError};
 use crate::transport::batch::Script;
+use crate::transport::command::RedisCommand;
 use crate::transport::host_addresses::HostAddresses;
 use crate::transport::reply_reader::{RedisReply, RedisReplyReader};
+use crate::transport::tls;
 use crate::transport::url::{Address, Login, TlsFiles};
+use crate::transport::value::RedisValue;
 
 /// From the first packet to a connection that is ready: at least so long, longer with TLS, whose ways
 /// and sums add up, longer for callers with more patience, and never longer than the last.
@@ -91,14 +89,14 @@ pub(crate) async fn ask_once(
     login: &Login,
     reach: &Connector,
     turn: usize,
-    question: Cmd,
-) -> Result<Value, StoreError> {
+    question: RedisCommand,
+) -> Result<RedisValue, StoreError> {
     with_timeout(address, reach, async {
         let mut connection = open(address, reach, turn).await?;
         let mut commands = Vec::from_iter(auth(login));
         commands.push(question);
         let replies = connection.ask(&commands).await?;
-        let mut last = Value::Nil;
+        let mut last = RedisValue::Nil;
         for reply in replies {
             match reply {
                 RedisReply::Value(value) => last = value,
@@ -143,7 +141,7 @@ async fn open(address: &Address, reach: &Connector, turn: usize) -> Result<Conne
             let at = stream.peer_addr().map_err(failed)?;
             let stream: Box<dyn Stream> = match &reach.tls {
                 None => Box::new(stream),
-                Some(files) => start_tls(stream, host, files).await.map_err(failed)?,
+                Some(files) => tls::start(stream, host, files).await.map_err(failed)?,
             };
             reach.host_addresses.record_reached(host, *port, at);
             stream
@@ -170,57 +168,6 @@ async fn dial(addresses: &[SocketAddr], turn: usize, within: Duration) -> io::Re
     Err(last)
 }
 
-async fn start_tls(stream: TcpStream, host: &str, files: &TlsFiles) -> io::Result<Box<dyn Stream>> {
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let files = files.clone();
-    // Read anew each time, so that renewed files are found; and elsewhere, because disks are slow.
-    let config = tokio::task::spawn_blocking(move || tls_config(&files));
-    let config = config.await.map_err(io::Error::other)??;
-    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
-}
-
-fn tls_config(files: &TlsFiles) -> io::Result<ClientConfig> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
-    };
-    let roots = match &files.ca_file {
-        None => system_roots().clone(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for cert in CertificateDer::pem_slice_iter(&read(path)?) {
-                let cert = cert.map_err(io::Error::other)?;
-                roots.add(cert).map_err(io::Error::other)?;
-            }
-            roots
-        }
-    };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots);
-    match (&files.cert_file, &files.key_file) {
-        (Some(cert), Some(key)) => {
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(cert)?).collect();
-            let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(io::Error::other)?;
-            let chain = chain.map_err(io::Error::other)?;
-            builder.with_client_auth_cert(chain, key).map_err(io::Error::other)
-        }
-        _ => Ok(builder.with_no_client_auth()),
-    }
-}
-
-/// What the system trusts, read once.
-fn system_roots() -> &'static RootCertStore {
-    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        roots
-    })
-}
-
 /// Everything that has to be true before the first call.
 async fn perform_handshake(
     connection: &mut Connection,
@@ -229,18 +176,18 @@ async fn perform_handshake(
 ) -> Result<(), StoreError> {
     let mut commands = Vec::from_iter(auth(&introduction.login));
     if introduction.database > 0 {
-        commands.push(redis::cmd("SELECT").arg(introduction.database).take());
+        commands.push(RedisCommand::new("SELECT").number(introduction.database.into()));
     }
     let required = commands.len();
-    commands.push(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate").take());
-    commands.push(redis::cmd("ROLE"));
+    commands.push(RedisCommand::new("CLIENT").arg("SETNAME").arg("tollgate"));
+    commands.push(RedisCommand::new("ROLE"));
     let replies = connection.ask(&commands).await?;
     check_handshake_replies(&replies, required)?;
     // Not with the others: a server hangs up on strangers who send as much before they log in, and
     // then nobody would learn that a password is wrong.
     check_handshake_replies(&connection.ask(&[(script.load)()]).await?, 0)?;
-    let is_replica = matches!(replies.last(), Some(RedisReply::Value(Value::Array(role)))
-        if matches!(role.first(), Some(Value::BulkString(name)) if name == b"slave"));
+    let is_replica = matches!(replies.last(), Some(RedisReply::Value(RedisValue::Array(role)))
+        if matches!(role.first(), Some(RedisValue::BulkString(name)) if name == b"slave"));
     if is_replica && introduction.must_be_primary {
         return Err(StoreError::new(ErrorClass::ReadOnly, "the server is a replica"));
     }
@@ -260,20 +207,20 @@ fn check_handshake_replies(replies: &[RedisReply], required: usize) -> Result<()
     Ok(())
 }
 
-fn auth(login: &Login) -> Option<Cmd> {
+fn auth(login: &Login) -> Option<RedisCommand> {
     let password = login.password.as_ref()?;
-    let mut auth = redis::cmd("AUTH");
+    let mut auth = RedisCommand::new("AUTH");
     if let Some(user) = &login.user {
-        auth.arg(user);
+        auth.push(user);
     }
-    Some(auth.arg(password).take())
+    Some(auth.arg(password))
 }
 
 impl Connection {
     /// Sends commands and waits for all replies. Whoever calls it has a deadline.
-    async fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<RedisReply>, StoreError> {
+    async fn ask(&mut self, commands: &[RedisCommand]) -> Result<Vec<RedisReply>, StoreError> {
         let mut bytes = Vec::new();
-        commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
+        commands.iter().for_each(|command| command.write_to(&mut bytes));
         // A server that is full answers before it reads: its words count more than the write.
         let written = self.stream.write_all(&bytes).await;
         let flushed = self.stream.flush().await;

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{ErrorClass, StoreError};
+use crate::transport::command::RedisCommand;
 use crate::transport::node::RedisNode;
 use crate::transport::stats::Health;
+use crate::transport::value::RedisValue;
 
 /// How often, and how often as long as nothing has answered.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -44,15 +45,15 @@ pub(crate) async fn watch_health(
 }
 
 async fn check_node(node: &RedisNode) -> Option<Health> {
-    let question = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").take();
+    let question = RedisCommand::new("CONFIG").arg("GET").arg("maxmemory-policy");
     let policy = match ask(node, question).await {
-        Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
+        Ok(RedisValue::Array(pair)) => pair.into_iter().nth(1).and_then(text),
         Ok(_) => None,
         // Not permitted, or a command that this server does not have.
         Err(error) if matches!(error.class, ErrorClass::NoPerm | ErrorClass::Other) => None,
         Err(_) => return None,
     };
-    let info = ask(node, redis::cmd("INFO").arg("server").take()).await.ok().and_then(text);
+    let info = ask(node, RedisCommand::new("INFO").arg("server")).await.ok().and_then(text);
     let version = info.and_then(|info| {
         let line = |line: &str| line.strip_prefix("redis_version:").map(str::to_owned);
         info.lines().find_map(line)
@@ -76,11 +77,11 @@ fn judge(policy: Option<&str>, version: Option<String>) -> Health {
     Health { version, evicts: policy.map(|policy| policy != "noeviction"), warning }
 }
 
-async fn ask(node: &RedisNode, command: Cmd) -> Result<Value, StoreError> {
+async fn ask(node: &RedisNode, command: RedisCommand) -> Result<RedisValue, StoreError> {
     node.run(command, Instant::now() + ANSWER_TIMEOUT).await
 }
 
-fn text(value: Value) -> Option<String> {
-    let Value::BulkString(bytes) = value else { return None };
+fn text(value: RedisValue) -> Option<String> {
+    let RedisValue::BulkString(bytes) = value else { return None };
     String::from_utf8(bytes).ok()
 }

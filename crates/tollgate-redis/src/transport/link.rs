@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -17,12 +16,14 @@ use crate::script;
 use crate::script::call::ScriptCall;
 use crate::transport::batch::{NodeFailure, NodeRequest, Script, SendOptions};
 use crate::transport::cluster::{Cluster, keep_map};
+use crate::transport::command::RedisCommand;
 use crate::transport::connect::{Connector, HandshakeOptions};
 use crate::transport::health::watch_health;
 use crate::transport::node::{NodeOptions, RedisNode, keep_connected};
 use crate::transport::sentinel::{ServerFinder, watch_primary};
 use crate::transport::stats::{Health, LinkCounters, LinkStats};
 use crate::transport::url::{StoreUrl, Topology};
+use crate::transport::value::RedisValue;
 
 /// Commands that are no calls may take longer: nobody's request waits for them, and a text of rules
 /// takes its time.
@@ -183,14 +184,14 @@ impl Link {
         &self,
         call: ScriptCall,
         deadline: Instant,
-    ) -> Result<Value, StoreError> {
+    ) -> Result<RedisValue, StoreError> {
         let slot = call.slot;
         self.inner.send_with_retries(NodeRequest::Call(call), Some(slot), deadline).await
     }
 
     /// As [`Link::call_by`], for a request that is one call.
     #[cfg(test)]
-    pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, StoreError> {
+    pub(crate) async fn call(&self, call: ScriptCall) -> Result<RedisValue, StoreError> {
         self.call_by(call, self.deadline()).await
     }
 
@@ -200,7 +201,11 @@ impl Link {
     }
 
     /// Runs another command: where the slot is, or anywhere.
-    pub(crate) async fn run(&self, command: Cmd, slot: Option<u16>) -> Result<Value, StoreError> {
+    pub(crate) async fn run(
+        &self,
+        command: RedisCommand,
+        slot: Option<u16>,
+    ) -> Result<RedisValue, StoreError> {
         let deadline = Instant::now() + self.inner.timeout.max(RUN_TIMEOUT_MIN);
         self.inner.send_with_retries(NodeRequest::Command(command), slot, deadline).await
     }
@@ -261,7 +266,7 @@ impl LinkInner {
         mut ask: NodeRequest,
         slot: Option<u16>,
         deadline: Instant,
-    ) -> Result<Value, StoreError> {
+    ) -> Result<RedisValue, StoreError> {
         self.counters.called();
         let mut next = RetryPlan::default();
         loop {

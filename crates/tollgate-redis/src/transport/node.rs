@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tollgate::store::breaker::{Breaker, BreakerPass};
@@ -17,11 +16,13 @@ use crate::transport::batch::{
     NodeFailure, NodeRequest, NodeResult, PendingReply, QueuedRequest, Script, SendOptions,
     calls_per_flight,
 };
+use crate::transport::command::RedisCommand;
 use crate::transport::connect::{HandshakeOptions, connect};
 use crate::transport::pipe::Pipe;
 use crate::transport::sentinel::ServerFinder;
 use crate::transport::stats::{LinkCounters, NodeStats};
 use crate::transport::url::Address;
+use crate::transport::value::RedisValue;
 
 /// Calls that wait or are on their way. One more is told at once.
 pub(crate) const CALLS_MAX: usize = 4096;
@@ -97,7 +98,11 @@ impl RedisNode {
     }
 
     /// Runs a command that is no call.
-    pub(crate) async fn run(&self, command: Cmd, deadline: Instant) -> Result<Value, StoreError> {
+    pub(crate) async fn run(
+        &self,
+        command: RedisCommand,
+        deadline: Instant,
+    ) -> Result<RedisValue, StoreError> {
         let answer =
             self.ask(NodeRequest::Command(command), SendOptions::default(), None, deadline).await;
         answer.map_err(|failure| failure.error)
@@ -443,17 +448,17 @@ mod tests {
         };
         let node = RedisNode::new(usage, Arc::default());
         let deadline = Instant::now() + Duration::from_secs(5);
-        let mut patient = std::pin::pin!(node.run(redis::cmd("PING"), deadline));
+        let mut patient = std::pin::pin!(node.run(RedisCommand::new("PING"), deadline));
         let enter = |one: Pin<&mut dyn Future<Output = _>>| {
-            let _: Poll<Result<Value, StoreError>> =
+            let _: Poll<Result<RedisValue, StoreError>> =
                 one.poll(&mut Context::from_waker(Waker::noop()));
         };
         enter(patient.as_mut());
         for _ in 1..CALLS_MAX {
-            enter(std::pin::pin!(node.run(redis::cmd("PING"), deadline)));
+            enter(std::pin::pin!(node.run(RedisCommand::new("PING"), deadline)));
         }
         assert_eq!(node.stats().waiting, CALLS_MAX);
-        enter(std::pin::pin!(node.run(redis::cmd("PING"), deadline)));
+        enter(std::pin::pin!(node.run(RedisCommand::new("PING"), deadline)));
         assert_eq!(node.stats().waiting, 2, "the patient one and the last");
     }
 

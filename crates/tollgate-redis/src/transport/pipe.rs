@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep};
 
@@ -17,9 +16,11 @@ use crate::transport::batch::{
     FLIGHTS_MAX, FLIGHTS_USUAL, NodeFailure, NodeRequest, PendingReply, SentCommand, hold_max,
     write_flight,
 };
+use crate::transport::command::RedisCommand;
 use crate::transport::connect::{Connection, connection_closed};
 use crate::transport::node::RedisNode;
 use crate::transport::reply_reader::RedisReply;
+use crate::transport::value::RedisValue;
 
 /// A server that owes replies and sends nothing for so long is given up; no sooner than callers do.
 const STALL_TIMEOUT_MIN: Duration = Duration::from_millis(500);
@@ -247,7 +248,7 @@ impl Pipe {
             }
             if self.sent.is_empty() && self.out.is_empty() && silent >= PING_AFTER_IDLE {
                 self.last_progress = now;
-                redis::cmd("PING").write_packed_command(&mut self.out);
+                RedisCommand::new("PING").write_to(&mut self.out);
                 self.sent.push_back(SentCommand::Unawaited);
                 self.flights.push_back(1);
                 pinged = true;
@@ -275,7 +276,7 @@ impl Pipe {
     }
 }
 
-fn answer_command(node: &RedisNode, cargo: SentCommand, value: Value) {
+fn answer_command(node: &RedisNode, cargo: SentCommand, value: RedisValue) {
     match cargo {
         SentCommand::Unawaited => {}
         SentCommand::Command(_, seat) => deliver_parts(node, vec![seat], vec![Ok(value)]),
@@ -289,7 +290,7 @@ fn answer_command(node: &RedisNode, cargo: SentCommand, value: Value) {
 fn deliver_parts(
     node: &RedisNode,
     seats: Vec<PendingReply>,
-    parts: Vec<Result<Value, StoreError>>,
+    parts: Vec<Result<RedisValue, StoreError>>,
 ) {
     let now = Instant::now();
     // An answer that comes too late is none: its caller has counted it as a failure.

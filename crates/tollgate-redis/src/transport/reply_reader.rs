@@ -1,7 +1,7 @@
 //! Replies as they come over a connection (RESP 2), read piece by piece. Whoever sends them may be
 //! anybody: every length is checked before anything is made of it.
 
-use redis::Value;
+use crate::transport::value::RedisValue;
 
 /// Bytes of one string. The largest we ask for are texts of rules.
 const STRING_MAX: usize = 16 << 20;
@@ -23,7 +23,7 @@ pub(crate) struct RedisReplyError(pub(crate) &'static str);
 /// One reply.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RedisReply {
-    Value(Value),
+    Value(RedisValue),
     /// An error, as the server words it.
     Error(Box<str>),
 }
@@ -35,7 +35,7 @@ pub(crate) struct RedisReplyReader {
     buffer: Vec<u8>,
     used: usize,
     /// Lists that are not complete, and how many values each still misses. Bound: [`DEPTH_MAX`].
-    open: Vec<(Vec<Value>, usize)>,
+    open: Vec<(Vec<RedisValue>, usize)>,
     /// Values and bytes of the present reply.
     values: usize,
     bytes: usize,
@@ -43,7 +43,7 @@ pub(crate) struct RedisReplyReader {
 
 /// A value that needs no other, or the beginning of a list.
 enum RedisReplyToken {
-    Value(Value),
+    Value(RedisValue),
     Error(Box<str>),
     List(usize),
 }
@@ -70,7 +70,7 @@ impl RedisReplyReader {
                 return Err(RedisReplyError("a reply has too many values"));
             }
             let value = match token {
-                RedisReplyToken::List(0) => Value::Array(Vec::new()),
+                RedisReplyToken::List(0) => RedisValue::Array(Vec::new()),
                 RedisReplyToken::List(length) => {
                     self.open(length)?;
                     continue;
@@ -80,7 +80,7 @@ impl RedisReplyReader {
                     self.finish();
                     return Ok(Some(RedisReply::Error(text)));
                 }
-                RedisReplyToken::Error(text) => nested(&text)?,
+                RedisReplyToken::Error(text) => RedisValue::Error(text),
             };
             if let Some(value) = self.place(value) {
                 self.finish();
@@ -102,7 +102,7 @@ impl RedisReplyReader {
     }
 
     /// Puts a value into the innermost list; what is complete by that, all of it, comes back.
-    fn place(&mut self, mut value: Value) -> Option<Value> {
+    fn place(&mut self, mut value: RedisValue) -> Option<RedisValue> {
         loop {
             let Some((list, missing)) = self.open.last_mut() else { return Some(value) };
             list.push(value);
@@ -111,7 +111,7 @@ impl RedisReplyReader {
                 return None;
             }
             let (list, _) = self.open.pop().expect("there is a last one");
-            value = Value::Array(list);
+            value = RedisValue::Array(list);
         }
     }
 
@@ -120,27 +120,24 @@ impl RedisReplyReader {
         let Some((line, after)) = line(rest)? else { return Ok(None) };
         let (&kind, text) = line.split_first().expect("a line has its first byte");
         let token = match kind {
-            b'+' => RedisReplyToken::Value(match utf8_text(text) {
-                "OK" => Value::Okay,
-                text => Value::SimpleString(text.to_owned()),
-            }),
+            b'+' => RedisReplyToken::Value(RedisValue::SimpleString(utf8_text(text).into())),
             b'-' => RedisReplyToken::Error(String::from_utf8_lossy(text).into()),
-            b':' => RedisReplyToken::Value(Value::Int(number(text)?)),
+            b':' => RedisReplyToken::Value(RedisValue::Int(number(text)?)),
             b'$' => match length(text, STRING_MAX)? {
-                None => RedisReplyToken::Value(Value::Nil),
+                None => RedisReplyToken::Value(RedisValue::Nil),
                 Some(length) => {
                     let Some(string) = rest.get(after..after + length + 2) else { return Ok(None) };
                     let (string, end) = string.split_at(length);
                     if end != b"\r\n" {
                         return Err(RedisReplyError("a string does not end where it should"));
                     }
-                    let value = Value::BulkString(string.to_vec());
+                    let value = RedisValue::BulkString(string.to_vec());
                     self.count_bytes(after + length + 2)?;
                     return Ok(Some(RedisReplyToken::Value(value)));
                 }
             },
             b'*' => match length(text, VALUES_MAX)? {
-                None => RedisReplyToken::Value(Value::Nil),
+                None => RedisReplyToken::Value(RedisValue::Nil),
                 Some(length) => RedisReplyToken::List(length),
             },
             _ => return Err(RedisReplyError("a reply begins with an unknown byte")),
@@ -206,12 +203,6 @@ fn length(text: &[u8], max: usize) -> Result<Option<usize>, RedisReplyError> {
     }
 }
 
-/// An error inside a list. The value has no other maker than the parser of its crate.
-fn nested(text: &str) -> Result<Value, RedisReplyError> {
-    redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
-        .map_err(|_| RedisReplyError("an error in a list cannot be read"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,14 +228,16 @@ mod tests {
             *3\r\n:1\r\n*2\r\n$0\r\n\r\n-NOPERM x y\r\n*1\r\n*1\r\n+hi\r\n+PONG\r\n";
         let (whole, broken) = all(bytes, bytes.len());
         assert_eq!((whole.len(), broken), (9, None));
-        assert_eq!(whole[0], RedisReply::Value(Value::Okay));
-        assert_eq!(whole[1], RedisReply::Value(Value::Int(-42)));
-        assert_eq!(whole[2], RedisReply::Value(Value::BulkString(b"a\r\nb\x00".into())));
-        assert_eq!(whole[3], RedisReply::Value(Value::Nil));
+        assert_eq!(whole[0], RedisReply::Value(RedisValue::SimpleString("OK".into())));
+        assert_eq!(whole[1], RedisReply::Value(RedisValue::Int(-42)));
+        assert_eq!(whole[2], RedisReply::Value(RedisValue::BulkString(b"a\r\nb\x00".into())));
+        assert_eq!(whole[3], RedisReply::Value(RedisValue::Nil));
         assert_eq!(whole[6], RedisReply::Error("ERR no".into()));
-        let RedisReply::Value(Value::Array(list)) = &whole[7] else { panic!("{:?}", whole[7]) };
-        let Value::Array(inner) = &list[1] else { panic!("{list:?}") };
-        assert!(matches!(&inner[1], Value::ServerError(e) if e.code() == "NOPERM"));
+        let RedisReply::Value(RedisValue::Array(list)) = &whole[7] else {
+            panic!("{:?}", whole[7])
+        };
+        let RedisValue::Array(inner) = &list[1] else { panic!("{list:?}") };
+        assert!(inner[1] == RedisValue::Error("NOPERM x y".into()));
         for piece in 1..bytes.len() {
             assert_eq!(all(bytes, piece).0, whole, "in pieces of {piece}");
         }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::error::{ErrorClass, StoreError};
+use crate::transport::command::RedisCommand;
 use crate::transport::connect::{Connector, ask_once};
 use crate::transport::node::RedisNode;
 use crate::transport::url::{Address, Login, StoreUrl, Topology, is_host};
+use crate::transport::value::RedisValue;
 
 /// How often the sentinels are asked while all is well: an old primary that was cut off from them,
 /// and not from us, is left after so long.
@@ -85,7 +85,7 @@ impl Sentinels {
 
     async fn ask_one(&self, sentinel: &Address) -> Result<Address, StoreError> {
         let question =
-            redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.primary).take();
+            RedisCommand::new("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.primary);
         let turn = self.first.load(Ordering::Relaxed);
         let value = ask_once(sentinel, &self.login, &self.connector, turn, question).await?;
         let unknown = || {
@@ -94,15 +94,15 @@ impl Sentinels {
             StoreError::new(ErrorClass::Connect, detail)
         };
         match value {
-            Value::Array(parts) => parse_address(&parts).ok_or_else(unknown),
+            RedisValue::Array(parts) => parse_address(&parts).ok_or_else(unknown),
             _ => Err(unknown()),
         }
     }
 }
 
 /// Host and port as two strings.
-fn parse_address(parts: &[Value]) -> Option<Address> {
-    let [Value::BulkString(host), Value::BulkString(port)] = parts else { return None };
+fn parse_address(parts: &[RedisValue]) -> Option<Address> {
+    let [RedisValue::BulkString(host), RedisValue::BulkString(port)] = parts else { return None };
     let host = std::str::from_utf8(host).ok().filter(|host| is_host(host))?;
     let port = std::str::from_utf8(port).ok()?.parse().ok().filter(|&port| port > 0)?;
     Some(Address::Tcp { host: host.to_owned(), port })
@@ -139,13 +139,13 @@ mod tests {
             ("a", "70000", false),
             ("a", "", false),
         ] {
-            let parts = [host, port].map(|text| Value::BulkString(text.into()));
+            let parts = [host, port].map(|text| RedisValue::BulkString(text.into()));
             assert_eq!(parse_address(&parts).is_some(), is_one, "{host:?} {port:?}");
         }
         assert_eq!(
             parse_address(&[
-                Value::BulkString("a".repeat(254).into()),
-                Value::BulkString("1".into())
+                RedisValue::BulkString("a".repeat(254).into()),
+                RedisValue::BulkString("1".into())
             ]),
             None
         );

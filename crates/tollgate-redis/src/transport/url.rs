@@ -81,6 +81,18 @@ fn url_error<T>(text: impl Into<String>) -> UrlResult<T> {
 impl StoreUrl {
     /// Reads a URL. Errors never repeat its user, its password or what could be part of them.
     pub fn parse(url: &str) -> Result<StoreUrl, UrlError> {
+        let url = StoreUrl::parse_for_any_build(url)?;
+        match url.tls {
+            Some(_) if !cfg!(feature = "tls") => url_error(
+                "the store's URL asks for TLS, and this program was built without it: enable the feature \
+                 `tls` of the crate `tollgate-redis`, or write `redis://`",
+            ),
+            _ => Ok(url),
+        }
+    }
+
+    /// Reads a URL that may ask for TLS, even if this build has none.
+    fn parse_for_any_build(url: &str) -> UrlResult<StoreUrl> {
         if url.len() > URL_MAX {
             return url_error(format!("the URL of the store is longer than {URL_MAX} bytes"));
         }
@@ -447,7 +459,8 @@ mod tests {
                 "redis-sentinel://u:***@a:26379/main/5",
             ),
         ] {
-            let parsed = StoreUrl::parse(url).unwrap_or_else(|e| panic!("{url}: {e}"));
+            let parsed =
+                StoreUrl::parse_for_any_build(url).unwrap_or_else(|e| panic!("{url}: {e}"));
             assert_eq!(parsed.to_string(), shown, "{url}");
             assert!(!format!("{parsed:?}{:?}", parsed.login).contains("s3c"), "{url}");
         }
@@ -455,7 +468,8 @@ mod tests {
 
     #[test]
     fn parts_are_where_they_belong() {
-        let url = StoreUrl::parse("rediss://ann:s%40c%2Fret@h/7?ca_file=/a%20b").unwrap();
+        let url =
+            StoreUrl::parse_for_any_build("rediss://ann:s%40c%2Fret@h/7?ca_file=/a%20b").unwrap();
         assert_eq!(url.login.user.as_deref(), Some("ann"));
         assert_eq!(url.login.password.as_deref(), Some("s@c/ret"));
         assert_eq!(url.database, 7);
@@ -464,7 +478,7 @@ mod tests {
         assert_eq!(url.topology, Topology::Sentinel { primary: "m".into() });
         assert_eq!(url.sentinel_login.password.as_deref(), Some("p"));
         assert!(url.tls.is_some() && url.login.password.is_none());
-        assert!(StoreUrl::parse("redis-cluster://a").unwrap().is_cluster());
+        assert!(StoreUrl::parse_for_any_build("redis-cluster://a").unwrap().is_cluster());
     }
 
     #[test]
@@ -501,9 +515,22 @@ mod tests {
             (many.as_str(), "at most 64"),
             (long.as_str(), "longer than"),
         ] {
-            let error = StoreUrl::parse(url).expect_err(url).to_string();
+            let error = StoreUrl::parse_for_any_build(url).expect_err(url).to_string();
             assert!(error.contains(says), "{url}: {error}");
             assert!(!error.contains("s3cret"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn tls_is_refused_only_by_a_build_without_it() {
+        for url in ["rediss://localhost", "redis-cluster://localhost?tls=true"] {
+            match StoreUrl::parse(url) {
+                Ok(url) => assert!(cfg!(feature = "tls") && url.tls.is_some()),
+                Err(error) => {
+                    assert!(!cfg!(feature = "tls"), "{error}");
+                    assert!(error.to_string().contains("feature `tls`"), "{error}");
+                }
+            }
         }
     }
 }

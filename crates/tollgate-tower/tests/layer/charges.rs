@@ -3,8 +3,8 @@
 use http::{HeaderName, Response};
 use tollgate_tower::charge;
 
-use crate::harness::{GatedFullBody, limit, poll};
-use crate::harness::{
+use crate::layer::harness::{GatedFullBody, limit, poll};
+use crate::layer::harness::{
     HelloService, behind, from, gate, limiter, now, send, statuses, strict, with,
 };
 use std::convert::Infallible;

@@ -3,7 +3,7 @@
 use http::{Method, Request};
 use tollgate_tower::GateDecision;
 
-use crate::harness::{HelloService, behind, from, gate, send, statuses, strict, with};
+use crate::layer::harness::{HelloService, behind, from, gate, send, statuses, strict, with};
 
 fn preflight(fields: &[(&'static str, &str)]) -> Request<()> {
     let mut request = with("192.0.2.1", fields);

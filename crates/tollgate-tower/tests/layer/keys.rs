@@ -5,7 +5,7 @@ use tollgate::Limit;
 use tollgate_tower::keyed_gate::LimitsError;
 use tollgate_tower::{GateDecision, KeyFrom, KeyedGate, TrustedProxies, WithoutKey};
 
-use crate::harness::{
+use crate::layer::harness::{
     HelloService, behind, from, gate, limit, limiter, send, statuses, strict, with,
 };
 
@@ -88,7 +88,7 @@ fn several_limits_are_one_decision() {
     assert_eq!(ask(), (200, of("api-1s"), 1));
     assert_eq!(ask(), (200, of("api-1s"), 0));
     assert_eq!(ask(), (429, of("api-1s"), 0), "and the minute is not charged");
-    crate::harness::later(&clock, 1_000_000);
+    crate::layer::harness::later(&clock, 1_000_000);
     assert_eq!(ask(), (200, of("api-1m"), 0));
     assert_eq!(ask(), (429, of("api-1m"), 0));
 }

@@ -5,7 +5,7 @@ use tollgate::headers::Dialect;
 use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer};
 use tower::Layer;
 
-use crate::harness::{HelloService, from, gate, send, strict};
+use crate::layer::harness::{HelloService, from, gate, send, strict};
 
 #[test]
 fn the_tighter_layer_is_told_whichever_is_outside() {

@@ -9,7 +9,7 @@ use tollgate::{Algorithm, KeyBuf, Limit};
 use tollgate_tower::{GateDecision, KeyFrom, KeyedGate, RateLimitLayer};
 use tower::Service;
 
-use crate::harness::{
+use crate::layer::harness::{
     HelloService, TestLimiter, behind, from, limiter, poll, send, statuses, strict,
 };
 

@@ -7,7 +7,7 @@ use tollgate::{DecidedBy, Decision, Micros, Refusal, Wait};
 use tollgate_tower::gate::{DecisionDetails, Gate, GateAnswer, GateRequest};
 use tollgate_tower::{GateDecision, KeyFrom, RateLimitLayer, WithoutKey};
 
-use crate::harness::{HelloService, behind, from, gate, later, lines, send, strict, with};
+use crate::layer::harness::{HelloService, behind, from, gate, later, lines, send, strict, with};
 
 #[test]
 fn an_admitted_client_is_told_where_it_stands() {

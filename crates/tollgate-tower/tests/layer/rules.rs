@@ -17,11 +17,11 @@ use tollgate_rules::{Ask, Facts, Gatekeeper, InfallibleStore, RuleSet, Source, c
 use tollgate_tower::{GateDecision, RateLimitLayer, TrustedProxies, Warning};
 use tower::Service;
 
-use crate::harness::{
+use crate::layer::harness::{
     HelloService, NOON_S, SharedManualClock, behind, from, later, lines, now, poll, send, statuses,
     strict, with,
 };
-use crate::warnings::watched;
+use crate::layer::warnings::watched;
 
 fn rules(text: &str) -> RuleSet {
     let compiled = compile(&[Source::from_text("rules.yaml", text)]);

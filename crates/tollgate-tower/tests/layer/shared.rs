@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, Service};
 
-use crate::harness::{HelloService, behind, from, gate, now, send, statuses, strict};
+use crate::layer::harness::{HelloService, behind, from, gate, now, send, statuses, strict};
 
 #[test]
 fn clones_of_layer_and_service_share_one_state() {

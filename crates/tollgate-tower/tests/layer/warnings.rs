@@ -6,7 +6,7 @@ use http::{HeaderName, Request};
 use tollgate_tower::{Gate, KeyFrom, RateLimitLayer, TrustedProxies, Warning};
 use tower::Layer;
 
-use crate::harness::{HelloService, behind, from, gate, send, with};
+use crate::layer::harness::{HelloService, behind, from, gate, send, with};
 
 /// A layer, and what it has warned of.
 pub(crate) fn watched(gate: impl Gate) -> (RateLimitLayer, Arc<Mutex<Vec<Warning>>>) {

@@ -8,7 +8,7 @@ use axum::routing::get;
 use tollgate::{Limit, Limiter};
 use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 
-use crate::client::{LoopbackClient, listen, request, run};
+use crate::loopback::client::{LoopbackClient, listen, request, run};
 
 pub(crate) async fn serve(app: Router) -> SocketAddr {
     let (listener, address) = listen().await;
@@ -20,7 +20,8 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
 #[test]
 fn the_example_does_what_it_says() {
     run(async {
-        let address = serve(crate::axum_example::app().expect("the example builds")).await;
+        let address =
+            serve(crate::loopback::axum_example::app().expect("the example builds")).await;
         let mut client = LoopbackClient::connect(address).await;
         let first = client.get("/").await;
         assert_eq!(first.body(), "hello, you have 19 requests left\n");

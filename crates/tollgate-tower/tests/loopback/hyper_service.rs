@@ -14,7 +14,7 @@ use tollgate::{Limit, Limiter};
 use tollgate_tower::{KeyedGate, PeerAddr, RateLimitLayer};
 use tower::{Layer, ServiceBuilder, service_fn};
 
-use crate::client::{LoopbackClient, listen, run};
+use crate::loopback::client::{LoopbackClient, listen, run};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))

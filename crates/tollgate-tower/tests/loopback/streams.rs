@@ -14,8 +14,8 @@ use http_body::Frame;
 use tollgate_rules::{Gatekeeper, Source, compile};
 use tollgate_tower::RateLimitLayer;
 
-use crate::axum_routes::serve;
-use crate::client::{LoopbackClient, request, run};
+use crate::loopback::axum_routes::serve;
+use crate::loopback::client::{LoopbackClient, request, run};
 
 /// A body that never ends.
 struct EndlessBody;

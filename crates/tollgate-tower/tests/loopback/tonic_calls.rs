@@ -11,13 +11,13 @@ use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::client::{listen, run};
+use crate::loopback::client::{listen, run};
 
 #[test]
 fn the_example_refuses_with_resource_exhausted() {
     run(async {
         let (listener, address) = listen().await;
-        tokio::spawn(crate::tonic_example::serve(listener));
+        tokio::spawn(crate::loopback::tonic_example::serve(listener));
         let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
         let mut client = HealthClient::new(channel.connect().await.expect("a connection"));
         // Ten pass at once and one each 100 ms after that: on a slow machine some more.

@@ -1,4 +1,4 @@
-//! Exact division by a number that is known long before the question.
+//! Exact division by a number that is known in advance.
 //!
 //! A limit divides by the same few numbers all its life: a period, the length of one unit. A
 //! hardware division costs as much as the rest of a decision, so each such number is turned once

@@ -2,9 +2,10 @@
 //!
 //! # The idea
 //!
-//! Time is cut into windows; each counts from zero. One number, easy to explain, and its one
-//! weakness is known exactly: a burst at the end of one window and another at the start of the next
-//! put 2 N into a moment. A day's quota rarely minds; a login form does.
+//! Time is cut into windows, and each counts from zero. One number per key, easy to explain. Its
+//! one weakness is known exactly: a burst at the end of one window and another at the start of the
+//! next admit 2 N within a moment. That rarely matters for a daily quota, but it does for a login
+//! form.
 //!
 //! ```text
 //!   N = 5        │····▮▮▮▮▮│▮▮▮▮▮····│       10 pass within a moment around the boundary
@@ -19,11 +20,11 @@
 //!   wait     = end − now
 //! ```
 //!
-//! Windows last one period and begin at whole multiples of it since the Unix epoch, so that every
+//! Windows last one period. They begin at whole multiples of it since the Unix epoch, so that every
 //! process agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or,
-//! staggered, at an offset of each key's own, so that not everybody returns at once. Or a calendar
-//! says where they begin and end, and they last as long as its days, weeks and months do. The state
-//! remembers how long its window lasts, so nobody has to be asked again within it.
+//! staggered, at an offset of each key's own, so that not all clients return at the same instant.
+//! With a calendar, windows are its days, weeks or months and last as long as those do. The state
+//! remembers when its window ends, so the calendar is read once per window.
 
 use super::{ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
@@ -37,14 +38,14 @@ pub struct FixedWindowState {
     pub mark: u64,
     /// Units charged in the window of the mark.
     pub count: u64,
-    /// How long that window still lasted at the mark.
+    /// Microseconds from the mark to the end of that window.
     pub left: u64,
 }
 
-/// The window that a question falls into.
+/// The window in which a check is answered.
 struct FixedWindowView {
     count: u64,
-    /// How long the window still lasts; `None` if it is not the one that the state counts.
+    /// Microseconds to the end of the window; `None` if it is a later window than the state's.
     left: Option<u64>,
     served: ServedInstant,
 }
@@ -68,7 +69,7 @@ impl FixedWindowState {
         }
     }
 
-    /// When the window of the mark began.
+    /// The instant at which the window of the mark began.
     fn start(&self, limit: &Limit) -> u64 {
         match limit.calendar() {
             Some(calendar) => calendar.window(Micros::new(self.mark)).start.as_u64(),
@@ -115,14 +116,14 @@ impl FixedWindowView {
         }
     }
 
-    /// How long the window still lasts, also if it is a new one.
+    /// Microseconds to the end of the window, for a new window as well.
     #[inline(always)]
     fn left(&self, limit: &Limit) -> u64 {
         self.left.unwrap_or_else(|| remaining_at(limit, self.served.at))
     }
 }
 
-/// How long a window that holds this instant, or begins with it, still lasts.
+/// Microseconds from `at` to the end of the window that contains it, or that begins with it.
 #[inline]
 fn remaining_at(limit: &Limit, at: u64) -> u64 {
     let period = limit.period_us();
@@ -134,7 +135,7 @@ fn remaining_at(limit: &Limit, at: u64) -> u64 {
 }
 
 impl FixedWindowState {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> FixedWindowState {
         FixedWindowState { mark: now.as_u64(), count: 0, left: 0 }

@@ -5,8 +5,9 @@
 //! Water is poured in, one unit per unit of cost, and leaks out at the rate. As a **meter** a
 //! request that would overflow the bucket is refused; a burst up to the capacity passes at once.
 //! That is the token bucket seen from below: the same numbers give the same answers, and the same
-//! code serves both. As a **queue** an admitted request is told to wait for the water ahead of it,
-//! so that what comes out is evenly spaced. Only the queue gives even output.
+//! code serves both. As a **queue** an admitted request gets a delay, the time until the water
+//! ahead of it has leaked out, so that the output is evenly spaced. Only the queue gives even
+//! output.
 //!
 //! ```text
 //!   in   ▮▮▮▮            ▮        4 at once, rate 2/s, capacity 4
@@ -29,12 +30,12 @@ use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::Micros;
 
-/// The water as of the last charge; counted like a token bucket's debt.
+/// The water as of the last charge, counted like a token bucket's debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeakyBucketState(pub token_bucket::TokenBucketState);
 
 impl LeakyBucketState {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> LeakyBucketState {
         LeakyBucketState(token_bucket::TokenBucketState::fresh(now))

@@ -10,9 +10,9 @@
 //! * A caller whose clock is behind the state's last charge (its *mark*) is served as of the mark;
 //!   its waits count from its own clock.
 //! * A mark more than one horizon (a period, or a full refill) and more than one second ahead of now
-//!   means that the clock jumped: the state moves to now with its level kept. This is the one thing
-//!   that a refusal or a peek may write, and it is written as a charge of 0. The caller has made sure
-//!   that `now` is not merely old: see [`Now`](crate::clock::Now).
+//!   means that the clock jumped: the state moves to now and keeps its level. This is the one thing
+//!   that a refusal or a peek may write, and it is written as a charge of 0. The caller of these
+//!   functions makes sure that `now` is not merely old: see [`Now`](crate::clock::Now).
 //! * Otherwise only a charge moves the mark: neither peeks nor refusals nor refunds do.
 //! * Cost 0 is a peek: allowed and free. A cost above the capacity never passes.
 
@@ -32,12 +32,13 @@ pub mod token_bucket;
 
 pub(crate) use divisor::Divisor;
 
-/// One of the five.
+/// A rate limiting algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Bursts up to a capacity, refilled continuously.
     TokenBucket,
-    /// The same numbers seen from below; as a queue it delays instead of refusing.
+    /// The same numbers as a token bucket, counted up from empty; as a queue it delays instead of
+    /// refusing.
     LeakyBucket,
     /// N per window, counted anew in each.
     FixedWindow,
@@ -48,7 +49,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one table of algorithms: parsers, documents, tests and benchmarks walk it.
+    /// The one list of algorithms: parsers, documents, tests and benchmarks walk it.
     pub const ALL: [Algorithm; 5] = [
         Algorithm::TokenBucket,
         Algorithm::LeakyBucket,
@@ -68,7 +69,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it has a burst apart from its rate.
+    /// Returns true if the algorithm has a burst apart from its rate.
     pub const fn is_bucket(self) -> bool {
         matches!(self, Algorithm::TokenBucket | Algorithm::LeakyBucket)
     }
@@ -91,9 +92,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// The steps every algorithm has. `Self` is what it remembers about one key.
+/// The steps of every algorithm. `Self` is its state of one key.
 pub trait Strategy: Sized {
-    /// What a take of `cost` would be answered now, and the state of affairs after it.
+    /// Answers a take of `cost` now. The outcome describes the state after the take if it is
+    /// allowed, and the present state otherwise.
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome;
 
     /// Units in use now, rounded up; more than the capacity when in debt.
@@ -102,23 +104,24 @@ pub trait Strategy: Sized {
     /// Charges `cost`, whatever `judge` says: charging more than is left makes debt.
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros);
 
-    /// Charges `cost` for a request that was refused: as [`Strategy::charge`], but a bucket's debt
-    /// from refusals ends at one capacity.
+    /// Charges `cost` for a request that was refused. Same as [`Strategy::charge`], but debt that a
+    /// bucket collects from refusals ends at one capacity.
     #[inline]
     fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
         self.charge(limit, cost, now);
     }
 
-    /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
-    /// What has run out since changes nothing.
+    /// Gives back up to `units` that were charged at `charged_at`; without an instant, as if
+    /// charged now. Units that have been refilled or have expired since are not given back again.
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
 
-    /// Carries a state written under `old` numbers over to `new` ones, as its `on_change` says.
-    /// Until now the old numbers were in force: what has run out by them is not used any more.
-    /// Windows, counters and logs that keep what was used change nothing.
+    /// Converts a state from `old` numbers to `new` ones, as `on_change` of `new` says. The old
+    /// numbers count up to now: whatever they have refilled or expired by then is free. Windows,
+    /// counters and logs do not change if `on_change` keeps the units used.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros);
 
-    /// As [`Strategy::judge`], but the state of affairs reported is the present one.
+    /// Answers like [`Strategy::judge`], but the outcome describes the present state even if
+    /// allowed.
     #[inline]
     fn peek(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let asked = self.judge(limit, cost, now);
@@ -128,29 +131,29 @@ pub trait Strategy: Sized {
         Outcome { delay: asked.delay, ..self.judge(limit, 0, now) }
     }
 
-    /// Whether nothing distinguishes this state from a fresh one: it may be forgotten.
+    /// Returns true if this state answers like a fresh one, so that it may be dropped.
     #[inline]
     fn is_fresh(&self, limit: &Limit, now: Micros) -> bool {
         self.judge(limit, 0, now).reset_after.is_zero()
     }
 }
 
-/// What a limit remembers about one key, whichever algorithm it has.
+/// The state of one key under one limit, of any algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a token bucket.
+    /// The state of a token bucket.
     Token(token_bucket::TokenBucketState),
-    /// Of a leaky bucket.
+    /// The state of a leaky bucket.
     Leaky(leaky_bucket::LeakyBucketState),
-    /// Of a fixed window.
+    /// The state of a fixed window.
     Window(fixed_window::FixedWindowState),
-    /// Of a sliding window log, or of a counter in sub-buckets.
+    /// The state of a sliding window log, or of a counter in sub-buckets.
     Log(sliding_window_log::SlidingLogState),
-    /// Of a sliding window counter.
+    /// The state of a sliding window counter.
     Counter(sliding_window_counter::SlidingCounterState),
 }
 
-/// Calls one step on whichever state it is.
+/// Calls one step on the state inside the enum.
 macro_rules! dispatch {
     ($state:expr, $inner:ident => $step:expr) => {
         match $state {
@@ -164,7 +167,7 @@ macro_rules! dispatch {
 }
 
 impl State {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
         match limit.kind {
             LimitStateKind::Token => State::Token(token_bucket::TokenBucketState::fresh(now)),
@@ -179,8 +182,8 @@ impl State {
         }
     }
 
-    /// Whether these numbers can be those of a state of this limit: whatever comes from outside may
-    /// be anything.
+    /// Returns true if a state of this limit can have these numbers. States that come from a file
+    /// or another store have to be tested, because they may hold anything.
     pub fn is_possible(&self, limit: &Limit) -> bool {
         let counts = |counts: [u64; 3]| counts.iter().all(|count| *count <= MAX_EXACT);
         let bucket = |state: &token_bucket::TokenBucketState| {
@@ -224,12 +227,12 @@ impl Strategy for State {
     }
 }
 
-/// What a take of `cost` would be answered now. Pure; reads only.
+/// Answers a take of `cost` now. Pure; reads only.
 pub fn judge(limit: &Limit, state: &State, cost: u64, now: Micros) -> Outcome {
     state.judge(limit, cost, now)
 }
 
-/// Charges `cost`. Pure; the caller has judged first, or means to make debt.
+/// Charges `cost`. Pure; the caller has judged first, or makes debt on purpose.
 pub fn charge(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
     state.charge(limit, cost, now);
 }
@@ -260,25 +263,25 @@ pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
     state.renumber(old, new, now);
 }
 
-/// A mark that is no further ahead of now than this is no jump of the clock, however short a limit's
+/// The least lead of a mark over now that counts as a jump of the clock, for limits with a shorter
 /// horizon: threads pause, and the clocks of machines differ.
 pub const JUMP_US_MIN: u64 = 1_000_000;
 
-/// How far ahead of now the mark of a state may be before that means that the clock jumped, if its
-/// limit forgets after `horizon_us`.
+/// The largest lead of a state's mark over now that is not a jump of the clock, for a limit whose
+/// states are fresh again after `horizon_us`.
 #[inline]
 pub const fn lag_us_max(horizon_us: u64) -> u64 {
     if horizon_us > JUMP_US_MIN { horizon_us } else { JUMP_US_MIN }
 }
 
-/// When a question is answered: not before the state's mark.
+/// The instant at which a check is answered: never before the state's mark.
 #[derive(Clone, Copy)]
 pub(crate) struct ServedInstant {
     /// The instant the state is read at.
     pub(crate) at: u64,
-    /// How far the caller's clock is behind that instant.
+    /// Microseconds by which the caller's clock is behind that instant.
     pub(crate) lag: u64,
-    /// How far the state had to be moved back because the clock jumped; almost always 0.
+    /// Microseconds by which the state is moved back because the clock jumped; almost always 0.
     pub(crate) moved: u64,
 }
 
@@ -296,9 +299,10 @@ impl ServedInstant {
     }
 }
 
-/// Whether a state means the same under these numbers, whichever wrote it. Windows, counters and logs
-/// keep their counts whatever N is. A bucket does not: its debt is as long as its rate says, and is
-/// clipped to the capacity, because what is above that would take long to drain.
+/// Returns true if a state needs no conversion to these numbers, whichever numbers wrote it.
+/// Windows, counters and logs keep their counts whatever N is. A bucket has to be converted: the
+/// length of its debt depends on the rate, and debt above the new capacity is dropped because it
+/// would take long to drain.
 pub(crate) fn keeps_state(new: &Limit) -> bool {
     new.on_change() == OnChange::Keep && !new.algorithm().is_bucket()
 }
@@ -322,7 +326,7 @@ pub(crate) fn used_after_change(used: u64, old: &Limit, new: &Limit) -> u64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// At µs, cost, allowed, remaining, retry µs (−1: never).
+    /// A row of a table: at µs, cost, allowed, remaining, retry µs (−1: never).
     pub(crate) type TakeRow = (u64, u64, bool, u64, i64);
 
     /// Runs takes against a fresh state and compares each answer.
@@ -356,7 +360,7 @@ pub(crate) mod tests {
         crate::limit::parse_rate(text).unwrap().algorithm(algorithm).build().unwrap()
     }
 
-    /// Reads as "at this instant, do that".
+    /// Runs `act` at an instant given in microseconds.
     pub(crate) fn at_instant<T>(at: u64, act: impl FnOnce(Micros) -> T) -> T {
         act(Micros::new(at))
     }

@@ -2,9 +2,9 @@
 //!
 //! # The idea
 //!
-//! Count per fixed window, but remember the previous one, and assume that its requests were
-//! spread evenly: of a window that still overlaps the trailing period by 70 %, 70 % count. Two
-//! numbers per key, no boundary burst in ordinary traffic.
+//! Count per fixed window, but remember the previous one, and assume that its requests were spread
+//! evenly: if 70 % of the previous window lie in the trailing period, 70 % of its units count. Two
+//! numbers per key, and no boundary burst in ordinary traffic.
 //!
 //! ```text
 //!        previous: 80          current: 20
@@ -41,12 +41,12 @@ pub struct SlidingCounterState {
     pub previous: u64,
 }
 
-/// The two windows when a question is answered.
+/// The two windows at the instant at which a check is answered.
 #[derive(Clone, Copy)]
 struct SlidingCounterView {
     current: u64,
     previous: u64,
-    /// How far into the current window.
+    /// Microseconds since the start of the current window.
     elapsed: u64,
     served: ServedInstant,
 }
@@ -57,7 +57,7 @@ impl SlidingCounterState {
         let period = limit.period_us();
         let served = ServedInstant::new(self.mark, now, period);
         let elapsed = limit.by_period.rem(served.at);
-        // From the mark's window to this one: 0, 1, or so many that both counters are history.
+        // The number of windows since the mark's: 0, 1, or more, and then neither counter counts.
         let since = if served.moved > 0 { 0 } else { served.at - self.mark };
         let (current, previous) = if since <= elapsed || served.moved > 0 {
             (self.current, self.previous)
@@ -81,7 +81,7 @@ impl SlidingCounterView {
         limit.by_period.floor(u128::from(self.previous) * u128::from(overlap)) as u64
     }
 
-    /// The wait from the served instant until `cost` fits, if nobody else charges.
+    /// The wait from the served instant until `cost` fits, provided that nothing else is charged.
     #[inline]
     fn until_fits(&self, limit: &Limit, cost: u64) -> u64 {
         let (capacity, period) = (limit.capacity(), limit.period_us());
@@ -91,14 +91,15 @@ impl SlidingCounterView {
                 return fits.saturating_sub(self.elapsed);
             }
         }
-        // In the next window the current counter becomes the previous one; after that it is gone.
+        // In the next window the current counter becomes the previous one; after that it no longer
+        // counts.
         let fits = fits_from(self.current, capacity - cost, period);
         period - self.elapsed + fits
     }
 }
 
-/// How far into a window the weight of `previous` has shrunk to `room`:
-/// the smallest x with ⌊previous × (period − x) / period⌋ ≤ room.
+/// The offset in a window at which the weight of `previous` has fallen to `room`: the smallest x
+/// with ⌊previous × (period − x) / period⌋ ≤ room.
 #[inline]
 fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
     if previous <= room {
@@ -117,7 +118,7 @@ fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
 }
 
 impl SlidingCounterState {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> SlidingCounterState {
         SlidingCounterState { mark: now.as_u64(), current: 0, previous: 0 }
@@ -185,7 +186,7 @@ impl Strategy for SlidingCounterState {
         let charged_in = window(charged_at.map_or(served_at, Micros::as_u64));
         let marked = window(self.mark);
         if charged_in + 1 < window(served_at) {
-            // What it was charged in no longer weighs anything.
+            // The window it was charged in no longer counts.
         } else if charged_in == marked {
             self.current = self.current.saturating_sub(units);
         } else if charged_in + 1 == marked {
@@ -197,7 +198,7 @@ impl Strategy for SlidingCounterState {
         let SlidingCounterView { current, previous, elapsed, served } = self.view(old, now);
         let used = used_after_change(self.used(old, now), old, new);
         let overlap = u128::from(old.period_us() - elapsed);
-        // The most that may have been in the previous window to weigh no more than `units` now.
+        // The largest previous window that weighs no more than `units` now.
         let weighing = |units: u64| {
             let bound = (u128::from(units) + 1) * u128::from(old.period_us());
             (bound.div_ceil(overlap) - 1).min(u128::from(MAX_EXACT)) as u64
@@ -214,7 +215,7 @@ impl Strategy for SlidingCounterState {
                 (used - weighted, previous)
             }
         };
-        // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
+        // A fresh state needs no mark, and a later mark would make callers with a slow clock wait.
         let mark = if (current, previous) == (0, 0) { 0 } else { served.at };
         *self = SlidingCounterState { mark, current, previous };
     }

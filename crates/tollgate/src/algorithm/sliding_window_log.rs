@@ -3,11 +3,11 @@
 //! # The idea
 //!
 //! Remember when each unit was charged; what is older than a period no longer counts. There is no
-//! boundary to burst across and no estimate. The price is memory, so entries of one instant are
-//! one entry, and a key holds fewer than 1,024 of them: with the last one the closest neighbours
-//! merge onto the later instant, which may refuse a little more and never admits more. (Closest:
-//! those that stand for the shortest stretch of time together.) Up to 64 pairs merge at once, so
-//! that a log with many instants costs a charge no more than another.
+//! boundary to burst across and no estimate. The price is memory, so units of one instant are one
+//! entry, and a key holds fewer than 1,024 entries: when the last one is filled, the closest
+//! neighbours merge onto the later instant, which may refuse a little more and never admits more.
+//! (The closest neighbours are those that together cover the shortest stretch of time.) Up to 64
+//! pairs merge at once, so that the cost of merging is spread over many charges.
 //!
 //! ```text
 //!   N = 5, period 10 s, now = 15 s
@@ -24,10 +24,10 @@
 //!   wait     = expiry of the youngest entry that must go first
 //! ```
 //!
-//! Entries keep running sums, so that every question is two binary searches, whatever N is.
+//! Entries keep running sums, so that every check is two binary searches, whatever N is.
 //!
 //! The same log with coarse instants is the counter in sub-buckets: an instant becomes the number
-//! of its sub-bucket, and an entry lives for k + 1 of them, counted whole.
+//! of its sub-bucket, and an entry counts for k + 1 whole sub-buckets.
 
 use std::collections::VecDeque;
 
@@ -36,37 +36,37 @@ use crate::decision::Outcome;
 use crate::limit::{Limit, Precision};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
-/// The most entries of one key.
+/// Cap on the entries of one key.
 pub const MAX_ENTRIES: usize = 1_024;
-/// The most neighbours that merge at once, so that a full log has room again.
+/// Cap on the neighbours that merge at once, so that a full log has room again.
 const MERGE_MAX: usize = 64;
 
 /// Units charged at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLogEntry {
-    /// When, in microseconds or as the number of a sub-bucket.
+    /// The instant of the charge, in microseconds or as the number of a sub-bucket.
     pub at: u64,
-    /// All units up to and with this entry; wraps around, only differences count.
+    /// Units of all entries up to and including this one. It wraps around; only differences count.
     pub sum: u64,
 }
 
-/// Where entries are kept, oldest first.
+/// A container of entries, oldest first.
 pub trait SlidingLogEntries {
-    /// How many there are.
+    /// Number of entries.
     fn len(&self) -> usize;
     /// The entry at `index`.
     fn get(&self, index: usize) -> SlidingLogEntry;
     /// Replaces the entry at `index`.
     fn set(&mut self, index: usize, entry: SlidingLogEntry);
-    /// Whether one more entry can be appended; a place that can grow does so now.
+    /// Returns true if one more entry can be appended; a container that can grow grows now.
     fn make_room(&mut self) -> bool;
-    /// Appends the youngest entry, after `make_room`.
+    /// Appends the youngest entry; call `make_room` first.
     fn push(&mut self, entry: SlidingLogEntry);
     /// Removes one entry.
     fn remove(&mut self, index: usize);
-    /// Removes the `count` oldest.
+    /// Removes the `count` oldest entries.
     fn remove_oldest(&mut self, count: usize);
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -107,13 +107,13 @@ pub struct SlidingLogState<E = VecDeque<SlidingLogEntry>> {
     pub entries: E,
 }
 
-/// Instants of a limit as the log counts them.
+/// Conversion between instants and the ticks in which the log of a limit counts.
 #[derive(Clone, Copy)]
 struct LogTicks {
     period: u64,
     /// Sub-buckets per period; 0 for whole microseconds.
     buckets: u64,
-    /// How many ticks an entry lives.
+    /// Number of ticks for which an entry counts.
     span: u64,
 }
 
@@ -142,24 +142,24 @@ impl LogTicks {
     }
 }
 
-/// An instant as the log of this limit counts it.
+/// Converts an instant to the ticks of this limit's log.
 pub(crate) fn tick(limit: &Limit, instant: u64) -> u64 {
     LogTicks::of(limit).at(instant)
 }
 
-/// The last microsecond that the log of this limit counts as `tick`.
+/// The last microsecond of a tick of this limit's log.
 pub(crate) fn last_instant(limit: &Limit, tick: u64) -> u64 {
     LogTicks::of(limit).start(tick + 1) - 1
 }
 
-/// The log when a question is answered.
+/// The log at the instant at which a check is answered.
 struct SlidingLogView {
     ticks: LogTicks,
     /// The tick of the served instant.
     tick: u64,
-    /// How many ticks every entry has to be moved back because the clock jumped.
+    /// Number of ticks by which every entry is moved back because the clock jumped.
     moved: u64,
-    /// The oldest entry that still counts.
+    /// Index of the oldest entry that still counts.
     first: usize,
     /// The running sum before it.
     before: u64,
@@ -174,7 +174,8 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         let served = ServedInstant::new(self.mark, now, limit.period_us());
         let tick = ticks.at(served.at);
         let moved = if served.moved > 0 { ticks.at(self.mark) - tick } else { 0 };
-        // Entries that are read without a lock may be anything; whoever reads them so looks again.
+        // Entries may be read without a lock and then hold anything; such a reader verifies the
+        // slot afterwards.
         let expired = |entry: SlidingLogEntry| {
             entry.at.saturating_sub(moved).saturating_add(ticks.span) <= tick
         };
@@ -184,7 +185,8 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         SlidingLogView { ticks, tick, moved, first, before, total, served }
     }
 
-    /// Whether these can be the entries of a log: in order, not of the future, no more than counts.
+    /// Returns true if these can be the entries of a log: in order, none later than the mark, and
+    /// no more units than can be counted.
     pub(crate) fn is_possible(&self, limit: &Limit) -> bool {
         let (mut at, mut sum) = (0, 0);
         let mut ordered = |entry: SlidingLogEntry| {
@@ -208,8 +210,8 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         }
     }
 
-    /// The wait from the caller's clock until entries of `units` have expired. An entry yet to be
-    /// charged at the served instant is the last to go.
+    /// The wait from the caller's clock until entries of `units` have expired. The units that are
+    /// about to be charged at the served instant expire last.
     fn until_expired(&self, view: &SlidingLogView, units: u64) -> Wait {
         let enough = |entry: SlidingLogEntry| entry.sum.wrapping_sub(view.before) < units;
         let index = partition(&self.entries, view.first, enough);
@@ -221,7 +223,7 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         Wait::from_micros(expiry.saturating_sub(view.served.at - view.served.lag))
     }
 
-    /// Forgets what has expired and undoes a jump of the clock.
+    /// Drops expired entries and undoes a jump of the clock.
     fn settle(&mut self, view: &SlidingLogView) {
         self.base = view.before;
         self.entries.remove_oldest(view.first);
@@ -233,8 +235,8 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         }
     }
 
-    /// Appends an entry. Where there is no room two neighbours merge onto the later instant. Running
-    /// sums make it a removal: the later entry covers both.
+    /// Appends an entry. If there is no room, two neighbours merge onto the later instant. Because
+    /// of the running sums, merging is the removal of the earlier entry.
     pub(crate) fn append(&mut self, entry: SlidingLogEntry) {
         let len = self.entries.len();
         if len > 0 && self.entries.get(len - 1).at == entry.at {
@@ -253,9 +255,10 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         }
     }
 
-    /// Merges the closest neighbours of a full log, many at once, so that the next charges need not
-    /// look for any: those whose stretch is among the [`MERGE_MAX`] shortest, of equally short ones the
-    /// oldest, and of neighbouring ones every other: at least half as many.
+    /// Merges the closest neighbours of a full log, many at once, so that the next charges need no
+    /// merge. Candidates are the [`MERGE_MAX`] entries with the shortest stretch, the oldest first
+    /// among equals. Of adjacent candidates every other one merges, so that at least half of them
+    /// do.
     fn merge_closest(&mut self) {
         let len = self.entries.len();
         let mut instants = [0; MAX_ENTRIES];
@@ -286,13 +289,13 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         }
     }
 
-    /// The earlier of the two closest neighbours, `next` being the one to be appended; of equally
-    /// close ones the oldest.
+    /// Index of the earlier of the two closest neighbours, where `next` is the entry to be
+    /// appended; the oldest pair among equals.
     ///
-    /// Close are those that would stand for the shortest stretch of time together, counted from the
-    /// entry before them. Counting only from one to the other, the youngest would be closest again
-    /// and again, and roll up into a lump that holds most of a period back. The oldest entry is left
-    /// to expire.
+    /// The closest pair is the one that would cover the shortest stretch of time, counted from the
+    /// entry before it. If only the distance between the two counted, the youngest entries would
+    /// merge again and again into one entry that holds back most of a period. The oldest entry
+    /// never merges; it expires.
     fn closest(&self, next: SlidingLogEntry) -> usize {
         let len = self.entries.len();
         if len < 2 {
@@ -300,7 +303,7 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         }
         let instant = |index: usize| if index < len { self.entries.get(index).at } else { next.at };
         let stretch = |index: usize| instant(index + 1) - instant(index - 1);
-        (1..len).min_by_key(|index| stretch(*index)).expect("two entries at least")
+        (1..len).min_by_key(|index| stretch(*index)).expect("the log has at least two entries")
     }
 
     /// Takes up to `units` out of the entry at `index`; returns how many.
@@ -319,7 +322,7 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
     }
 }
 
-/// The first index from `from` on where `before` no longer holds.
+/// The first index from `from` on for which `before` is false.
 fn partition<E: SlidingLogEntries>(
     entries: &E,
     from: usize,
@@ -338,7 +341,7 @@ fn partition<E: SlidingLogEntries>(
 }
 
 impl SlidingLogState {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     pub fn fresh(now: Micros) -> SlidingLogState {
         SlidingLogState { mark: now.as_u64(), base: 0, entries: VecDeque::new() }
     }
@@ -395,8 +398,8 @@ impl<E: SlidingLogEntries> Strategy for SlidingLogState<E> {
         self.append(SlidingLogEntry { at: view.tick, sum: self.last_sum().wrapping_add(units) });
     }
 
-    /// Out of the entry charged, or of the one it was merged into; without an instant out of the
-    /// youngest.
+    /// Takes the units out of the entry they were charged in, or of the one it was merged into;
+    /// without an instant, out of the youngest.
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let view = self.view(limit, now);
         if let Some(at) = charged_at {
@@ -414,7 +417,8 @@ impl<E: SlidingLogEntries> Strategy for SlidingLogState<E> {
         }
     }
 
-    /// What shrinks with the limit is forgotten oldest first; what grows with it counts as charged last.
+    /// Drops the oldest units if the use shrinks with the limit; counts additional units as charged
+    /// last.
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         if keeps_state(new) {
             return;
@@ -500,11 +504,12 @@ mod tests {
         let limit = limit_with("1000000/1h", Algorithm::SlidingWindowLog);
         let mut state = SlidingLogState::fresh(Micros::ZERO);
         for second in 0..MAX_ENTRIES as u64 {
-            // The two closest are those at 500 s and at 500.5 s.
+            // The two closest entries are those at 500 s and at 500.5 s.
             let at = if second == 501 { 500 * S + S / 2 } else { second * S };
             state.charge(&limit, 1, Micros::new(at));
         }
-        // The last one made it full. The others are equally close: of the oldest every other merged.
+        // The last entry made the log full. All others are equally close: every other one of the
+        // oldest merged.
         assert_eq!(state.entries.len(), MAX_ENTRIES - MERGE_MAX);
         let before = SlidingLogEntry { at: 499 * S, sum: 500 };
         let merged = SlidingLogEntry { at: 500 * S + S / 2, sum: 502 };
@@ -514,12 +519,12 @@ mod tests {
         assert_eq!(state.used(&limit, Micros::new(1_023 * S)), MAX_ENTRIES as u64);
     }
 
-    /// Would catch: neighbours that merge again and again into a lump that expires late.
+    /// Would catch: neighbours that merge again and again into one entry that expires late.
     #[test]
     fn however_many_instants_little_is_held_back_for_long() {
         let limit = limit_with("1000000/1000s", Algorithm::SlidingWindowLog);
         let mut state = SlidingLogState::fresh(Micros::ZERO);
-        // Ten times as many instants in a period as there may be entries.
+        // Ten times as many instants per period as a log may have entries.
         for instant in 0..50_000_u64 {
             let now = Micros::new(instant * S / 10);
             state.charge(&limit, 1, now);

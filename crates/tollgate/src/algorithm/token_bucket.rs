@@ -3,8 +3,8 @@
 //! # The idea
 //!
 //! A bucket holds at most `burst` tokens and starts full. Each request takes its cost in tokens,
-//! tokens drip back at the rate, and what does not fit in the bucket is lost. Whoever was quiet
-//! may burst; nobody exceeds burst + rate × time.
+//! tokens drip back at the rate, and what does not fit in the bucket is lost. A client that was
+//! quiet may burst; no client exceeds burst + rate × time.
 //!
 //! ```text
 //!  tokens, burst 5, rate 1/s
@@ -17,7 +17,7 @@
 //!
 //! # The formula
 //!
-//! What is kept is the debt, the room above the tokens, because a full bucket then is simply 0
+//! The state holds the debt, the number of missing tokens, because then a full bucket is simply 0
 //! and needs no memory. Debt is counted in *ticks*: one unit is `unit` ticks long and `drain` ticks
 //! pass in a microsecond, whole numbers for every rational rate. With *e* the time since the mark:
 //!
@@ -28,15 +28,16 @@
 //! ```
 //!
 //! No remainder is ever dropped, so polling cannot starve a bucket, and 3/second admits exactly 3
-//! in every second. The state keeps debt as whole units and the ticks of a begun unit: whole units
-//! still mean something when the numbers change.
+//! in every second. The state keeps debt as whole units and the ticks of a unit that is partly
+//! refilled, because whole units keep their meaning when the numbers change.
 
 use super::{ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
-/// The longest debt that is kept, in microseconds: about 142 years. A bucket holds at most 100.
+/// The longest debt that is stored, in microseconds: about 142 years. A full bucket is at most 100
+/// years.
 const MAX_DEBT_US: u128 = 1 << 52;
 
 /// A bucket as of its last charge.
@@ -46,7 +47,7 @@ pub struct TokenBucketState {
     pub mark: u64,
     /// Whole units missing from a full bucket at the mark.
     pub used: u64,
-    /// Ticks of the unit that was being refilled at the mark.
+    /// Ticks of the unit that was partly refilled at the mark.
     pub part: u64,
 }
 
@@ -56,7 +57,7 @@ impl TokenBucketState {
         u128::from(self.used) * u128::from(limit.bucket.unit) + u128::from(self.part)
     }
 
-    /// The debt when a question is answered, in ticks.
+    /// The debt in ticks at the instant at which a check is answered.
     #[inline]
     pub(super) fn debt_at(&self, limit: &Limit, now: Micros) -> (u128, ServedInstant) {
         let served = ServedInstant::new(self.mark, now, limit.bucket.full_refill);
@@ -72,26 +73,26 @@ impl TokenBucketState {
     }
 }
 
-/// The largest debt that is kept, in ticks: what every store can count exactly.
+/// The largest debt that is stored, in ticks: the largest that every store can count exactly.
 #[inline]
 pub(crate) fn max_debt(bucket: &BucketNumbers) -> u128 {
     let in_time = MAX_DEBT_US * u128::from(bucket.drain);
     in_time.min(u128::from(MAX_EXACT) * u128::from(bucket.unit))
 }
 
-/// Whether a bucket of this limit can ever hold these numbers.
+/// Returns true if a bucket of this limit can ever hold these numbers.
 pub(crate) fn is_possible(limit: &Limit, used: u64, part: u64) -> bool {
     let debt = TokenBucketState { mark: 0, used, part }.debt(limit);
     part < limit.bucket.unit && debt <= max_debt(&limit.bucket)
 }
 
-/// Debt in microseconds of refill, and the ticks of a begun microsecond: numbers that a script whose
-/// numbers are floats adds, subtracts and compares exactly.
+/// Debt in microseconds of refill, and the remaining ticks. A script whose numbers are floats can
+/// add, subtract and compare these exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RefillTime {
     /// Whole microseconds.
     pub whole: u64,
-    /// Ticks beyond, fewer than pass in a microsecond.
+    /// Remaining ticks, fewer than pass in a microsecond.
     pub part: u64,
 }
 
@@ -101,13 +102,13 @@ impl RefillTime {
         RefillTime { whole: whole as u64, part }
     }
 
-    /// What `units` add to a debt; more than the largest debt that is kept counts as that.
+    /// The debt of `units`, at most the largest debt that is stored.
     pub fn of_units(limit: &Limit, units: u64) -> RefillTime {
         let units = u128::from(units.min(MAX_EXACT));
         RefillTime::of_ticks(limit, units * u128::from(limit.bucket.unit))
     }
 
-    /// The largest debt that is kept.
+    /// The largest debt that is stored.
     pub fn largest(limit: &Limit) -> RefillTime {
         RefillTime::of_ticks(limit, max_debt(&limit.bucket))
     }
@@ -117,7 +118,7 @@ impl RefillTime {
         RefillTime::of_ticks(limit, state.debt(limit))
     }
 
-    /// The state with this debt. `None`: no state of this limit can have it.
+    /// The state with this debt; `None` if no state of this limit can have it.
     pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<TokenBucketState> {
         if self.part >= limit.bucket.drain || self > RefillTime::largest(limit) {
             return None;
@@ -133,7 +134,7 @@ impl RefillTime {
 #[inline]
 pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: ServedInstant) -> Wait {
     let micros = match limit.bucket.drain {
-        // Most limits: a unit takes whole microseconds.
+        // Most limits: one unit takes whole microseconds.
         1 => ticks,
         _ => limit.bucket.by_drain.ceil(ticks),
     };
@@ -141,14 +142,14 @@ pub(super) fn ticks_to_wait(limit: &Limit, ticks: u128, served: ServedInstant) -
 }
 
 impl TokenBucketState {
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> TokenBucketState {
         TokenBucketState { mark: now.as_u64(), used: 0, part: 0 }
     }
 }
 
-/// Numbers with which no step of a decision leaves 62 bits: nearly all limits.
+/// Numbers for which all steps of a decision fit in 62 bits: those of nearly all limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortNumbers {
     unit: u64,
@@ -166,8 +167,9 @@ impl ShortNumbers {
 }
 
 impl TokenBucketState {
-    /// `judge` and `charge` in one, in half the instructions, where everything is ordinary: short
-    /// numbers, a clock that moved on, no debt beyond the capacity. `None` leaves it to them.
+    /// Does `judge` and `charge` in one, in half the instructions, for the ordinary case: short
+    /// numbers, a clock that moved on, no debt beyond the capacity. Returns `None` in all other
+    /// cases.
     #[inline(always)]
     pub(crate) fn take_short(
         &self,
@@ -223,8 +225,8 @@ impl Strategy for TokenBucketState {
         let (used, part) = bucket.by_unit.div_rem(debt);
         let used = (used as u64).saturating_add(u64::from(part > 0));
         let remaining = limit.capacity().saturating_sub(used);
-        // One more unit is there when the begun one is refilled, or the next whole one; in debt,
-        // when the debt is paid and one unit beyond.
+        // One more unit is available when the unit that is partly refilled is complete, or else the
+        // next whole one; in debt, one unit after the debt is paid.
         let next = match part {
             _ if debt > bucket.capacity => debt - bucket.capacity + u128::from(bucket.unit),
             0 => u128::from(bucket.unit),
@@ -270,7 +272,7 @@ impl Strategy for TokenBucketState {
         let (debt, served) = self.debt_at(limit, now);
         let cost = u128::from(cost.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
         self.mark = served.at;
-        // What was forced beyond that is not forgiven.
+        // Debt that was forced beyond that limit stays.
         self.set_debt(limit, debt.max((debt + cost).min(2 * limit.bucket.capacity)));
     }
 
@@ -280,7 +282,7 @@ impl Strategy for TokenBucketState {
         if age >= limit.bucket.full_refill {
             return;
         }
-        // Taken off as of the mark: a caller whose clock is before `now` must not find more.
+        // Taken off as of the mark: a caller whose clock is before `now` must not get more.
         let back = u128::from(units.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
         self.set_debt(limit, self.debt(limit).saturating_sub(back));
     }
@@ -288,7 +290,7 @@ impl Strategy for TokenBucketState {
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         let used = used_after_change(self.used(old, now), old, new);
         let served = ServedInstant::new(self.mark, now, old.bucket.full_refill);
-        // Where nothing is used, no mark is needed: clocks that are behind would be held up by it.
+        // A fresh state needs no mark, and a later mark would make callers with a slow clock wait.
         *self = TokenBucketState { mark: if used > 0 { served.at } else { 0 }, used, part: 0 };
     }
 }

@@ -1,4 +1,4 @@
-//! Which header fields there are, and the names of them in configuration.
+//! Header fields of a reply, and the names of their dialects in configuration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ pub enum RateLimitField {
     XRemaining,
     /// `X-RateLimit-Reset`
     XReset,
-    /// `X-RateLimit-Warning`: soft limits that are exceeded, by name. No dialect has it; whoever knows of
-    /// such limits adds it.
+    /// `X-RateLimit-Warning`: soft limits that are exceeded, by name. It belongs to no dialect;
+    /// callers that know such limits add it.
     XWarning,
     /// `RateLimit-Policy`
     Policy,
@@ -32,7 +32,7 @@ pub enum RateLimitField {
 }
 
 impl RateLimitField {
-    /// The one table of fields.
+    /// The one list of fields.
     pub const ALL: [RateLimitField; 11] = [
         RateLimitField::XLimit,
         RateLimitField::XRemaining,
@@ -47,7 +47,7 @@ impl RateLimitField {
         RateLimitField::CacheControl,
     ];
 
-    /// As it is sent.
+    /// The name of the field as it is sent.
     pub const fn name(self) -> &'static str {
         match self {
             RateLimitField::XLimit => "X-RateLimit-Limit",
@@ -65,7 +65,7 @@ impl RateLimitField {
     }
 }
 
-/// How limits are told in header fields.
+/// A format of limits in header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the binding limit; the reset is the Unix
@@ -80,10 +80,10 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The one table of dialects.
+    /// The one list of dialects.
     pub const ALL: [Dialect; 3] = [Dialect::XRateLimit, Dialect::Draft, Dialect::Legacy];
 
-    /// What is sent unless somebody says otherwise.
+    /// The dialects that are sent by default.
     pub const DEFAULT: [Dialect; 2] = [Dialect::XRateLimit, Dialect::Draft];
 
     /// The name used in configuration.
@@ -149,7 +149,7 @@ impl FromStr for Dialect {
     }
 }
 
-/// Why a policy name or a dialect cannot be used, and what to write instead.
+/// The reason why a policy name or a dialect cannot be used, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderError(pub(super) String);
 

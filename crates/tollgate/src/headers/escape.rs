@@ -1,10 +1,10 @@
-//! What clients send, as text that keys and rules can be made of.
+//! Bytes from clients, as text for keys and rules.
 
 use std::borrow::Cow;
 
-/// As text. Proxies pass on whatever bytes their client sent: those that are no text are escaped, as
-/// a path's one spelling has them anyway. Odd must never mean absent: then no rule would apply, and a
-/// caller could leave its key.
+/// Converts bytes to text. Proxies pass on whatever bytes their client sent: those that are not
+/// UTF-8 are escaped, as in a normalized path. They must never count as absent: then no rule would
+/// apply, and a client could escape its key.
 ///
 /// ```
 /// use tollgate::headers::escape_non_utf8;
@@ -39,7 +39,8 @@ mod tests {
     #[test]
     fn every_byte_is_there() {
         assert_eq!(escape_non_utf8(b""), "");
-        // Of bytes that are no text each one is escaped that is not ASCII, also where some would be text.
+        // If the bytes are not UTF-8, every byte that is not ASCII is escaped, even where some
+        // would be valid.
         assert_eq!(escape_non_utf8(b"a%\xc3\xa9\xff\0\x7f\x80"), "a%%C3%A9%FF\0\x7f%80");
         for byte in 0x80..=u8::MAX {
             assert_eq!(escape_non_utf8(&[byte]), format!("%{byte:02X}"));

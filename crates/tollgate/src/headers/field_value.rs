@@ -1,5 +1,5 @@
-//! The values of header fields, written without formatting machinery: every answer of a server
-//! carries five of them.
+//! Values of header fields, written without formatting machinery: every reply of a server has five
+//! of them.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl fmt::Display for RateLimitFieldValue<'_> {
     }
 }
 
-/// Where text goes.
+/// A destination of text.
 trait TextSink {
     fn text(&mut self, text: &str);
     fn number(&mut self, number: u64);
@@ -79,7 +79,7 @@ impl TextSink for Vec<u8> {
 
     #[inline]
     fn number(&mut self, mut number: u64) {
-        // The largest has 20 digits; the last two are written first.
+        // The largest number has 20 digits; the last two are written first.
         let mut digits = [0; 20];
         let mut first = digits.len();
         while number >= 10 {
@@ -96,7 +96,7 @@ impl TextSink for Vec<u8> {
     }
 }
 
-/// `00` to `99`.
+/// The digits of `00` to `99`.
 const DIGIT_PAIRS: [u8; 200] = {
     let mut pairs = [0; 200];
     let mut number = 0;
@@ -108,7 +108,7 @@ const DIGIT_PAIRS: [u8; 200] = {
     pairs
 };
 
-/// Wherever `fmt` can write. An error is kept, and nothing is written after it.
+/// A `fmt` destination. It keeps the first error, and writes nothing after it.
 struct FormatterSink<'f, 'b> {
     f: &'f mut fmt::Formatter<'b>,
     result: fmt::Result,
@@ -156,7 +156,7 @@ fn write_list<'p, T: TextSink>(
     }
 }
 
-/// A structured field carries no more than 15 digits (RFC 9651, 3.3.1).
+/// Caps a number: a structured field has no more than 15 digits (RFC 9651, 3.3.1).
 fn integer(number: u64) -> u64 {
     number.min(999_999_999_999_999)
 }

@@ -1,5 +1,5 @@
-//! The header fields of a reply for programs that speak `http`: names that are made at compile time,
-//! and values that are slices of one buffer. Needs the feature `http`.
+//! The header fields of a reply for programs that use the `http` crate: names that are made at
+//! compile time, and values that are slices of one buffer. Needs the feature `http`.
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
@@ -8,11 +8,11 @@ use http::{HeaderName, HeaderValue};
 
 use super::{FIELDS_MAX, RateLimitField};
 
-/// Room for the text of most decisions.
+/// Bytes that hold the text of most decisions.
 const TEXT_BYTES: usize = 160;
 
-/// Each field and where its value ends. A value has at most 16 names of 128 bytes and their numbers: all
-/// of them together are far from 65,535 bytes.
+/// Each field and the end of its value. A value has at most 16 names of 128 bytes and their
+/// numbers: all of them together are far from 65,535 bytes.
 type FieldMarks = ArrayVec<(RateLimitField, u16), FIELDS_MAX>;
 
 /// Header fields while they are written.
@@ -41,7 +41,7 @@ pub struct FieldText {
 }
 
 impl FieldText {
-    /// With room for so many bytes, fields and what follows them.
+    /// An empty text with room for this many bytes, for fields and for what follows them.
     pub fn with_capacity(bytes: usize) -> FieldText {
         FieldText { text: Vec::with_capacity(bytes), marks: FieldMarks::new() }
     }
@@ -60,12 +60,12 @@ impl FieldText {
         self.marks.push((field, self.text.len() as u16));
     }
 
-    /// That is all.
+    /// Returns the fields.
     pub fn finish(self) -> RateLimitFields {
         RateLimitFields { text: self.text.into(), marks: self.marks }
     }
 
-    /// What `write` appends is no field, but stands in the same buffer: the body of a response.
+    /// Returns the fields and a body, which `write` appends to the same buffer.
     pub fn finish_with_body(
         mut self,
         write: impl FnOnce(&mut Vec<u8>),
@@ -86,12 +86,12 @@ pub struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// How many there are.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty()
     }
@@ -104,14 +104,14 @@ impl RateLimitFields {
             let end = usize::from(*end);
             let value = self.text.slice(start..end);
             start = end;
-            // Printable ASCII, all of it; were it not, the field would be missing and nothing else.
+            // All values are printable ASCII; if one were not, only that field would be missing.
             HeaderValue::from_maybe_shared(value).ok().map(|value| (field.header_name(), value))
         })
     }
 }
 
 impl RateLimitField {
-    /// As `http` has it.
+    /// The name as the `http` crate has it.
     #[inline]
     pub const fn header_name(self) -> HeaderName {
         match self {

@@ -1,4 +1,4 @@
-//! A decision as HTTP tells it: header fields in every dialect, and the body of a refusal.
+//! A decision in HTTP: header fields in every dialect, and the body of a refusal.
 //!
 //! All text that a client reads about its limits is made here, so that rounding is decided once:
 //! waits round up to whole seconds, `Retry-After` is at least 1, and no reset lies before it.
@@ -65,41 +65,41 @@ pub use problem_details::ProblemDetails;
 
 use field_value::RateLimitFieldContent;
 
-/// The most fields of a reply: no name is told twice.
+/// Cap on the fields of a reply: each name is sent once.
 const FIELDS_MAX: usize = RateLimitField::ALL.len();
 
-/// What a reply tells its client: a decision, and the policies that it was made under.
+/// The content of a reply: a decision, and the policies under which it was made.
 ///
-/// The fields are open because some listeners know better than the decision: one that cannot hold a
-/// request back makes a refusal of a delay.
+/// The fields are public because some listeners know more than the decision: one that cannot hold a
+/// request back turns a delay into a refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimitReply<'a> {
-    /// The enforced limits, in the order of the rule. Those in shadow stay out: a client that
-    /// paces itself by a limit that nobody enforces is slowed down for nothing.
+    /// The enforced limits, in the order of the rule. Shadow limits are left out: a client that
+    /// paces itself by a limit that is not enforced would be slowed down for nothing.
     /// Bound: [`MAX_LIMITS`](crate::decision::MAX_LIMITS), as in a decision.
     pub policies: &'a [Policy<'a>],
-    /// Why the request is refused, if it is.
+    /// The reason for the refusal, if the request is refused.
     pub refusal: Option<Refusal>,
-    /// The instant of the question.
+    /// The instant of the request.
     pub at: Micros,
-    /// The binding limit's capacity; 0 if no limit was asked.
+    /// The binding limit's capacity; 0 if there was no limit.
     pub capacity: u64,
-    /// Whole units of the binding limit still takeable.
+    /// Whole units of the binding limit that are left.
     pub remaining: u64,
-    /// Until the same request passes; read only of refusals.
+    /// Wait until the same request passes; read only for refusals.
     pub retry_after: Wait,
-    /// Until the binding limit is full again.
+    /// Wait until the binding limit is full again.
     pub reset_after: Wait,
 }
 
-/// One limit of a decision, by the name that clients know it by.
+/// One limit of a decision, with the name that clients know.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// What clients call it.
+    /// The name that clients know.
     pub name: &'a PolicyName,
-    /// Its numbers, after the caller's tier.
+    /// The limit, with the numbers of the client's tier.
     pub limit: &'a Limit,
-    /// What it said.
+    /// The limit's outcome.
     pub outcome: Outcome,
 }
 
@@ -115,10 +115,10 @@ impl<'a> Policy<'a> {
         self.outcome.more_after.seconds().filter(|seconds| !full && *seconds > 0)
     }
 
-    /// The time in which a client may use the whole capacity once, in seconds. Of buckets what the
-    /// capacity takes to refill, rounded up. Of others the period, if it is a whole number of seconds
-    /// and always the same: no dialect can tell others. A day counts as 24 hours, also of a calendar; a
-    /// month has no length.
+    /// The time in which a client may use the whole capacity once, in seconds. For buckets it is
+    /// the time to refill the capacity, rounded up. For others it is the period, if it is a
+    /// constant whole number of seconds, because dialects cannot express anything else. A day
+    /// counts as 24 hours, even in a calendar; a month has no length.
     fn window_s(&self) -> Option<u64> {
         if self.limit.algorithm().is_bucket() {
             return Some(self.limit.full_refill_us().div_ceil(1_000_000));
@@ -148,8 +148,8 @@ impl<'a> RateLimitReply<'a> {
     /// The header fields in these dialects, names and values. A refusal also has `Retry-After` and
     /// `Cache-Control`, whatever the dialects, even if there are none.
     ///
-    /// `draft` and `legacy` share the name `RateLimit-Policy` and disagree about its value: asked
-    /// for both, `draft` has it.
+    /// `draft` and `legacy` share the name `RateLimit-Policy` and disagree about its value: with
+    /// both, `draft` has it.
     pub fn headers(
         &self,
         dialects: &[Dialect],
@@ -159,7 +159,8 @@ impl<'a> RateLimitReply<'a> {
         headers.into_iter()
     }
 
-    /// The same, told one by one: faster where answers are made by the million.
+    /// Calls `each` with every header field: faster than [`RateLimitReply::headers`] where replies
+    /// are made by the million.
     #[inline]
     pub fn for_each_header(
         &self,
@@ -232,7 +233,7 @@ impl<'a> RateLimitReply<'a> {
         if let Some(reset) = self.retry_after_s().or(self.reset_after.seconds()) {
             tell(RateLimitField::Reset, RateLimitFieldValue::integer(reset));
         }
-        // A window is required here, unlike later: a policy without one cannot be told.
+        // Here a window is required, unlike in later drafts: a policy without one cannot be sent.
         if with_policies && self.named_policies().any(|policy| policy.window_s().is_some()) {
             tell(
                 RateLimitField::Policy,
@@ -241,9 +242,9 @@ impl<'a> RateLimitReply<'a> {
         }
     }
 
-    /// Capacity and remaining of the binding limit. A block stands above all limits and has none
-    /// of its own, so it speaks for the first. Nobody knows what is left while the store does not
-    /// answer.
+    /// Capacity and remaining units of the binding limit. A block is above all limits and has no
+    /// numbers of its own, so those of the first limit are used. The remaining units are not known
+    /// while the store is unavailable.
     fn binding(&self) -> Option<(u64, u64)> {
         match self.capacity {
             _ if self.refusal == Some(Refusal::StoreUnavailable) => None,
@@ -261,8 +262,8 @@ impl<'a> RateLimitReply<'a> {
         reset.max(retry)
     }
 
-    /// The policies, each name once. Where several limits have one name, such as one limit for each of
-    /// several keys, the binding one speaks for all of them.
+    /// The policies, each name once. If several limits have one name, such as one limit for each of
+    /// several keys, the binding one is used.
     fn named_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
         let is_first = move |(index, policy): &(usize, &Policy<'_>)| {
@@ -272,8 +273,8 @@ impl<'a> RateLimitReply<'a> {
         first.map(move |(index, policy)| reply.binding_of(index, policy))
     }
 
-    /// Of the policies from `index` on that are called like `first`, the one that refuses for longest or
-    /// else has the least left; of equals the first.
+    /// The binding policy among those from `index` on that have the name of `first`: the one that
+    /// refuses for longest, or else has the least left; the first of equals.
     fn binding_of(&self, index: usize, first: &'a Policy<'a>) -> &'a Policy<'a> {
         let weight = |policy: &Policy<'_>| {
             let refused_for = self.violates(policy).then_some(policy.outcome.retry_after);
@@ -283,15 +284,15 @@ impl<'a> RateLimitReply<'a> {
         others.fold(first, |best, next| if weight(next) > weight(best) { next } else { best })
     }
 
-    /// The policies whose state is told. A refusal tells of those only that refused: no other can
-    /// then name a later time than `Retry-After`.
+    /// The policies whose state is sent. A refusal has only those that refused, so that no policy
+    /// gives a later time than `Retry-After`.
     fn reported_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + use<'a> {
         let reply = *self;
         self.named_policies()
             .filter(move |policy| reply.refusal.is_none() || reply.violates(policy))
     }
 
-    /// The policies that refused. When something else did, such as a block, there are none.
+    /// The policies that refused. There are none if something else did, such as a block.
     fn violated_policies(&self) -> impl Iterator<Item = &'a Policy<'a>> + Clone + use<'a> {
         let reply = *self;
         self.named_policies().filter(move |policy| reply.violates(policy))

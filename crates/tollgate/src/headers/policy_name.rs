@@ -1,21 +1,21 @@
-//! What clients call a policy.
+//! Names of policies, as clients see them.
 
 use std::fmt;
 
 use super::HeaderError;
 use crate::limit::{Calendar, CalendarUnit, Limit};
 
-/// What clients call a policy. Checked when it is made, because a structured field carries
-/// printable ASCII only (RFC 9651, 3.3.3), and a reply must not fail on a name.
+/// The name of a policy, as clients see it. Checked when it is made, because a structured field
+/// carries printable ASCII only (RFC 9651, 3.3.3), and a reply must not fail on a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyName {
     text: Box<str>,
-    /// As a structured field's String: replies write it by the million.
+    /// The name as a String of a structured field, ready because replies write it by the million.
     quoted: Box<str>,
 }
 
 impl PolicyName {
-    /// The most bytes. A limit's own name with its period is at most 83.
+    /// Cap on the bytes of a name. A limit's own name with its period is at most 83.
     pub const MAX_LEN: usize = 128;
 
     /// The name of a limit and its period, such as `api-1s`, `login-15m` or, by the calendar,
@@ -29,7 +29,7 @@ impl PolicyName {
         PolicyName::checked(format!("{name}-{count}{unit}"))
     }
 
-    /// A name of your choosing.
+    /// A name given by the caller.
     pub fn new(text: &str) -> Result<PolicyName, HeaderError> {
         let bad = |problem: String| {
             let most = PolicyName::MAX_LEN;
@@ -54,13 +54,13 @@ impl PolicyName {
         &self.text
     }
 
-    /// Whether it is the same name; replies compare them by the million.
+    /// Returns true if both names are equal; replies compare them by the million.
     #[inline]
     pub(super) fn is(&self, other: &PolicyName) -> bool {
         std::ptr::eq(self, other) || self.text == other.text
     }
 
-    /// As a structured field's String.
+    /// The name as a String of a structured field.
     pub(super) fn quoted(&self) -> &str {
         &self.quoted
     }

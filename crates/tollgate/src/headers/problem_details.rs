@@ -17,7 +17,7 @@ pub struct ProblemDetails<'a> {
 const TYPES: &str = "https://iana.org/assignments/http-problem-types";
 
 impl ProblemDetails<'_> {
-    /// What to send as `Content-Type`.
+    /// Value of the `Content-Type` header.
     pub const CONTENT_TYPE: &'static str = "application/problem+json";
 
     /// The HTTP status of the refusal: 503 where the store is at fault, otherwise 429.
@@ -48,7 +48,7 @@ impl ProblemDetails<'_> {
         }
     }
 
-    /// Whether the caller did nothing wrong.
+    /// Returns true if the store failed, and the client is not at fault.
     fn is_store_failure(&self) -> bool {
         self.refusal == Refusal::StoreUnavailable
     }
@@ -85,7 +85,7 @@ impl ProblemDetails<'_> {
         })
     }
 
-    /// `The limits api-1s (10/second), api-1m (100/minute) have`.
+    /// Writes `The limits api-1s (10/second), api-1m (100/minute) have`.
     fn write_limits(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -134,15 +134,15 @@ impl fmt::Display for ProblemDetails<'_> {
     }
 }
 
-/// Any text as a JSON string.
+/// Writes any text as a JSON string.
 pub(super) fn write_json(f: &mut fmt::Formatter<'_>, text: impl fmt::Display) -> fmt::Result {
     f.write_char('"')?;
     write!(JsonText(f), "{text}")?;
     f.write_char('"')
 }
 
-/// Escapes what passes through. U+2028 and U+2029 are lawful in JSON, but end a line in the
-/// JavaScript of old clients.
+/// Escapes text for JSON. U+2028 and U+2029 are valid in JSON, but end a line in the JavaScript of
+/// old clients.
 struct JsonText<'f, 'b>(&'f mut fmt::Formatter<'b>);
 
 impl Write for JsonText<'_, '_> {

@@ -89,7 +89,7 @@ fn the_draft_tells_whole_windows_and_what_is_coming() {
         ("10/second", 0, -1, r#""api-1s";q=10;w=1"#, r#""api-1s";r=0"#),
         ("25/250ms", 24, 10_000, r#""api-250ms";q=25"#, r#""api-250ms";r=24;t=1"#),
         ("3/1500ms", 2, 10_000, r#""api-1500ms";q=3"#, r#""api-1500ms";r=2;t=1"#),
-        // Of buckets the window is what the capacity takes to refill, rounded up.
+        // The window of a bucket is the time to refill the capacity, rounded up.
         ("100/minute burst 20", 1, 1, r#""api-1m";q=20;w=12"#, r#""api-1m";r=1;t=1"#),
         ("9/minute burst 2", 1, 1, r#""api-1m";q=2;w=14"#, r#""api-1m";r=1;t=1"#),
         ("10/second burst 1", 0, 1, r#""api-1s";q=1;w=1"#, r#""api-1s";r=0;t=1"#),

@@ -3,8 +3,8 @@
 use crate::algorithm::Divisor;
 use crate::algorithm::token_bucket::ShortNumbers;
 
-/// What a bucket computes with. One unit is `unit` ticks long and `drain` ticks pass in a
-/// microsecond, both without common factor: 3/second is 1,000,000 and 3, 100/hour 36,000,000 and
+/// The numbers with which a bucket computes. One unit is `unit` ticks long and `drain` ticks pass
+/// in a microsecond, without a common factor: 3/second is 1,000,000 and 3, 100/hour 36,000,000 and
 /// 1. Debt counted in ticks is exact for every rational rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketNumbers {
@@ -16,7 +16,7 @@ pub(crate) struct BucketNumbers {
     pub(crate) full_refill: u64,
     pub(crate) by_unit: Divisor,
     pub(crate) by_drain: Divisor,
-    /// The same for the short way, if the numbers allow it.
+    /// The same numbers for the fast path, if they are small enough.
     pub(crate) short: Option<ShortNumbers>,
 }
 

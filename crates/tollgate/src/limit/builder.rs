@@ -1,4 +1,4 @@
-//! Describing a limit, and making it if the description is possible.
+//! The builder of limits, which checks their numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Limit, LimitError, MAX_PERIOD_US, notation};
 use crate::algorithm::{Algorithm, Divisor};
 use crate::hash::public_hash;
 
-/// A limit being described; [`LimitBuilder::build`] checks it.
+/// A description of a limit; [`LimitBuilder::build`] checks it.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LimitBuilder {
@@ -26,53 +26,54 @@ pub struct LimitBuilder {
 }
 
 impl LimitBuilder {
-    /// The most that may pass at one instant; means a token bucket unless an algorithm is named.
+    /// Sets the most that may pass at one instant; makes it a token bucket unless an algorithm is
+    /// given.
     pub fn burst(mut self, units: u64) -> LimitBuilder {
         self.burst = Some(units);
         self
     }
 
-    /// Decides by this algorithm. Without it, a rate with a burst is a token bucket, one of a
-    /// calendar a fixed window, and any other a sliding window counter.
+    /// Sets the algorithm. Without it, a rate with a burst is a token bucket, one of a calendar a
+    /// fixed window, and any other a sliding window counter.
     pub fn algorithm(mut self, algorithm: Algorithm) -> LimitBuilder {
         self.algorithm = Some(algorithm);
         self
     }
 
-    /// Leaky bucket as a queue: admitted requests carry a delay instead of passing in a burst.
+    /// Makes a leaky bucket a queue: admitted requests carry a delay instead of passing in a burst.
     pub fn queue(mut self) -> LimitBuilder {
         self.options.queue = true;
         self
     }
 
-    /// Where a fixed window begins.
+    /// Sets the start of fixed windows.
     pub fn align(mut self, align: Align) -> LimitBuilder {
         self.options.align = align;
         self
     }
 
-    /// Fixed window: each key's windows begin at an offset of their own.
+    /// Gives each key's fixed windows an offset of their own.
     pub fn stagger(mut self) -> LimitBuilder {
         self.options.stagger = true;
         self
     }
 
-    /// Sliding window counter: count in this many whole sub-buckets, never above N.
+    /// Makes a sliding window counter count in this many whole sub-buckets, never above N.
     pub fn buckets(mut self, buckets: u32) -> LimitBuilder {
         self.options.precision = Precision::Buckets(buckets);
         self
     }
 
-    /// The policy name, as headers and metrics show it: letters, digits, `_` and `-`, at most 64.
-    /// Limits of different names never share state; limits of the same name, algorithm and period
-    /// do, whatever their N. Tiers between which one caller can switch need different names: at each
-    /// switch what was used is cut to the new capacity.
+    /// Sets the policy name, as headers and metrics show it: letters, digits, `_` and `-`, at most
+    /// 64. Limits with different names never share state; limits with the same name, algorithm and
+    /// period do, whatever their N. Tiers between which a client can switch need different names,
+    /// because each switch cuts the units used to the new capacity.
     pub fn name(mut self, name: impl Into<String>) -> LimitBuilder {
         self.name = name.into();
         self
     }
 
-    /// What becomes of the used part when the numbers change.
+    /// Sets the treatment of used units when the numbers change.
     pub fn on_change(mut self, on_change: OnChange) -> LimitBuilder {
         self.options.on_change = on_change;
         self

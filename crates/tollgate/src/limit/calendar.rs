@@ -1,8 +1,8 @@
 //! Windows of the calendar: "1000 a day in Berlin", "5000 a month".
 //!
-//! A day has 23, 24 or 25 hours where clocks change, and a month 28 to 31 days, so such windows
-//! are no multiples of anything. Where they begin and end is known to a [`Calendar`]. This crate
-//! has no time-zone data and makes none; whoever has some implements three methods.
+//! A day has 23, 24 or 25 hours where clocks change, and a month 28 to 31 days, so such windows are
+//! no multiples of a period. A [`Calendar`] knows where they begin and end. This crate has no
+//! time-zone data; a crate that has implements three methods.
 //!
 //! ```
 //! use std::ops::Range;
@@ -42,31 +42,31 @@ use super::LimitError;
 use crate::hash::public_hash;
 use crate::time::Micros;
 
-/// Where the windows of a calendar begin and end.
+/// A calendar: it knows where its windows begin and end.
 ///
-/// Pure: the same instant is always in the same window. It is asked on the way of a decision about a
-/// key that has used nothing of the window yet, and by refunds, so it should neither allocate nor
-/// wait. After that it is not asked: a state remembers how long its window lasts.
+/// It must be pure: the same instant is always in the same window. It is called during a decision
+/// about a key that has used nothing of the window yet, and by refunds, so it should neither
+/// allocate nor wait. Later decisions do not call it: the state remembers when its window ends.
 pub trait Calendar: fmt::Debug + Send + Sync {
-    /// What it divides time into.
+    /// The unit into which it divides time.
     fn unit(&self) -> CalendarUnit;
 
-    /// Where: the name of a time zone, such as `Europe/Berlin` or `UTC`. With the unit it is this
-    /// calendar's identity: limits of different zones never share a state, limits of calendars alike
-    /// in both do. 1 to 64 characters of printable ASCII without spaces.
+    /// The name of its time zone, such as `Europe/Berlin` or `UTC`. Zone and unit are the identity
+    /// of the calendar: limits of different zones never share a state, and limits whose calendars
+    /// have the same zone and unit do. 1 to 64 characters of printable ASCII without spaces.
     fn zone(&self) -> &str;
 
-    /// The window that holds `at`: from its start to just before its end. Windows leave no gap and
-    /// last no longer than [`CalendarUnit::longest`].
+    /// The window that contains `at`: from its start to just before its end. Windows leave no gaps
+    /// and last no longer than [`CalendarUnit::longest`].
     fn window(&self, at: Micros) -> Range<Micros>;
 }
 
-/// What a calendar divides time into.
+/// The unit into which a calendar divides time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     /// From midnight to midnight.
     Day,
-    /// Seven days; on which of them it begins is the calendar's business.
+    /// Seven days; the calendar defines on which day it begins.
     Week,
     /// From the first of a month to the first of the next.
     Month,
@@ -75,7 +75,7 @@ pub enum CalendarUnit {
 const DAY_S: u64 = 86_400;
 
 impl CalendarUnit {
-    /// The one table of units.
+    /// The one list of units.
     pub const ALL: [CalendarUnit; 3] = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month];
 
     /// The name used in rates: `day`, `week`, `month`.
@@ -87,7 +87,7 @@ impl CalendarUnit {
         }
     }
 
-    /// How long it is wherever no clock changes. Months differ even then.
+    /// Length of the unit without a change of clocks; `None` for months, which differ even then.
     pub const fn nominal(self) -> Option<Duration> {
         match self {
             CalendarUnit::Day | CalendarUnit::Week => Some(self.period()),
@@ -95,13 +95,13 @@ impl CalendarUnit {
         }
     }
 
-    /// The most that one can last anywhere: its days at 24 hours each, and one day more, because no
-    /// place sets its clocks back further.
+    /// The longest that a unit can last anywhere: its days at 24 hours each, and one day more,
+    /// because no place sets its clocks back further.
     pub const fn longest(self) -> Duration {
         Duration::from_secs((self.max_days() + 1) * DAY_S)
     }
 
-    /// The period of a limit: nominal, of a month the longest.
+    /// The period of a limit: the nominal one, and the longest for a month.
     pub(super) const fn period(self) -> Duration {
         Duration::from_secs(self.max_days() * DAY_S)
     }
@@ -121,15 +121,15 @@ impl fmt::Display for CalendarUnit {
     }
 }
 
-/// How long the window that holds `at` still lasts. A calendar that breaks its word makes a window
-/// too short or too long, and nothing worse.
+/// Microseconds from `at` to the end of its window. If a calendar is wrong, a window is too short
+/// or too long, and nothing worse happens.
 #[cold]
 pub(crate) fn window_left_at(calendar: &dyn Calendar, at: u64) -> u64 {
     let longest = calendar.unit().longest().as_micros() as u64;
     calendar.window(Micros::new(at)).end.as_u64().saturating_sub(at).clamp(1, longest)
 }
 
-/// What tells two calendars apart.
+/// The identity of a calendar.
 pub(super) fn identity(calendar: &dyn Calendar) -> (CalendarUnit, &str) {
     (calendar.unit(), calendar.zone())
 }
@@ -148,9 +148,9 @@ pub(super) fn check_zone(zone: &str) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// A calendar of which only the name is known, because a snapshot brought it back. Its states know
-/// how long their windows last; it is asked only if the clock jumped, and then no window is said to
-/// end too early.
+/// A calendar of which only the name is known, because it comes from a snapshot. Its states know
+/// when their windows end. It is called only if the clock jumped, and then no window ends too
+/// early.
 #[derive(Debug)]
 pub(crate) struct RestoredCalendar {
     pub(crate) unit: CalendarUnit,
@@ -181,7 +181,7 @@ pub(crate) mod tests {
 
     pub(crate) const HOUR: u64 = 3_600_000_000;
 
-    /// Windows of so many hours each, one after the other, again and again.
+    /// Windows of these numbers of hours, one after the other, repeated.
     #[derive(Debug)]
     pub(crate) struct HoursCalendar {
         pub(crate) unit: CalendarUnit,
@@ -206,7 +206,7 @@ pub(crate) mod tests {
                 }
                 start += length;
             }
-            unreachable!("hours go on for ever")
+            unreachable!("the hours repeat without end")
         }
     }
 
@@ -258,7 +258,11 @@ pub(crate) mod tests {
     fn unit_and_zone_are_part_of_a_limit_s_identity() {
         let berlin = by(DAYS, 5).build().unwrap();
         let again = by(HoursCalendar { hours: &[24], ..DAYS }, 5).build().unwrap();
-        assert_eq!((&berlin, berlin.id()), (&again, again.id()), "its name is what counts");
+        assert_eq!(
+            (&berlin, berlin.id()),
+            (&again, again.id()),
+            "calendars of one unit and zone are the same"
+        );
         assert_eq!(berlin.fingerprint(), again.fingerprint());
         let more = by(DAYS, 6).build().unwrap();
         assert_eq!(berlin.id(), more.id(), "another number keeps the state");

@@ -1,8 +1,8 @@
-//! Why a limit cannot be.
+//! The error of building a limit.
 
 use std::fmt;
 
-/// Why numbers do not make a limit, and what to write instead.
+/// The reason why numbers do not make a limit, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError(String);
 

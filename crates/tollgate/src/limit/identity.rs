@@ -1,19 +1,19 @@
-//! What tells limits apart: the kind, which has no numbers in it and names states, and the fingerprint, which
-//! has them.
+//! Identities of limits: the kind, which contains no numbers and identifies states, and the
+//! fingerprint, which contains them.
 
 use super::calendar::{Calendar, identity_hash};
 use super::options::{Align, LimitOptions, Precision};
 use crate::algorithm::Algorithm;
 use crate::hash::public_hash;
 
-/// Tells these numbers from others.
+/// Hash of the numbers of a limit.
 pub(super) fn limit_fingerprint(kind: u64, options: LimitOptions, numbers: [u64; 2]) -> u64 {
     let [units, capacity] = numbers.map(u64::to_le_bytes);
     let on_change = [options.on_change as u8, u8::from(options.queue)];
     public_hash(&[&kind.to_le_bytes(), &units, &capacity, &on_change])
 }
 
-/// What makes the states of two limits mean different things.
+/// Hash of everything that gives states another meaning.
 pub(super) fn state_kind_hash(
     algorithm: Algorithm,
     period: u64,
@@ -21,7 +21,7 @@ pub(super) fn state_kind_hash(
     calendar: Option<&dyn Calendar>,
 ) -> u64 {
     let align = match (calendar, options.align) {
-        // No anchor reaches the highest bit.
+        // No anchor uses the highest bit.
         (Some(calendar), _) => identity_hash(calendar) | 1 << 63,
         (None, Align::Epoch) => 0,
         (None, Align::FirstHit) => 1,

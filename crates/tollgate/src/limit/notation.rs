@@ -9,7 +9,7 @@ use super::bucket_numbers::gcd;
 use super::{CalendarUnit, Limit, LimitBuilder, LimitError, Precision};
 use crate::algorithm::Algorithm;
 
-/// The first name of each row is the canonical one.
+/// Names and lengths of units. The first name of each row is the canonical one.
 const UNITS: [(&[&str], u64); 7] = [
     (&["us", "microsecond", "microseconds"], 1),
     (&["ms", "millisecond", "milliseconds"], 1_000),
@@ -90,8 +90,8 @@ pub fn parse_calendar_rate(text: &str) -> Result<(u64, CalendarUnit), LimitError
     Ok((numerator, unit))
 }
 
-/// Whether a rate is one per month. Months have no fixed length: [`parse_rate`] refuses it, and only
-/// [`parse_calendar_rate`] reads it.
+/// Returns true if a rate is one per month. Months have no fixed length: [`parse_rate`] refuses it,
+/// and only [`parse_calendar_rate`] reads it.
 pub fn is_monthly(text: &str) -> bool {
     let rate = split_word(text, "burst").map_or(text, |(rate, _)| rate);
     let unit = split_rate(rate).and_then(|(_, period)| calendar_unit(split_count(period).1));
@@ -223,13 +223,16 @@ pub(super) fn show_period(micros: u64) -> String {
     if let Some((word, _)) = words.iter().find(|(_, length)| *length == micros) {
         return (*word).into();
     }
-    let (names, length) =
-        UNITS.iter().rev().find(|(_, length)| micros.is_multiple_of(*length)).expect("one divides");
+    let (names, length) = UNITS
+        .iter()
+        .rev()
+        .find(|(_, length)| micros.is_multiple_of(*length))
+        .expect("every period is a multiple of the smallest unit");
     format!("{}{}", micros / length, names[0])
 }
 
 impl Limit {
-    /// N per period and nothing else, as people write it: `100/minute`, `5000/month`.
+    /// The bare rate, N per period, as people write it: `100/minute`, `5000/month`.
     pub fn rate(&self) -> impl fmt::Display {
         fmt::from_fn(|f| match self.calendar() {
             Some(calendar) => write!(f, "{}/{}", self.units, calendar.unit()),
@@ -239,8 +242,8 @@ impl Limit {
 }
 
 impl fmt::Display for Limit {
-    /// `100/minute burst 20`, and the algorithm where the short form would mean another; by the
-    /// calendar `1000/day in Europe/Berlin`. Alignment, stagger and what happens on a change are not
+    /// Writes `100/minute burst 20`, with the algorithm if the short form would mean another one;
+    /// by the calendar `1000/day in Europe/Berlin`. Alignment, stagger and [`OnChange`] are not
     /// shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rate())?;

@@ -1,9 +1,9 @@
-//! What can be chosen beside the numbers, and which kind of state that means.
+//! Options of a limit beside its numbers, and the kind of state that they lead to.
 
 use crate::algorithm::Algorithm;
 use crate::time::Micros;
 
-/// Where a fixed window begins.
+/// The start of fixed windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
     /// At whole multiples of the period since the Unix epoch: every process agrees.
@@ -16,7 +16,7 @@ pub enum Align {
 }
 
 impl Align {
-    /// How far windows begin after a multiple of the period.
+    /// Offset of windows after a multiple of the period.
     pub(super) fn offset(self, period: u64) -> u64 {
         match self {
             Align::Anchor(anchor) => anchor.as_u64() % period,
@@ -25,7 +25,7 @@ impl Align {
     }
 }
 
-/// How a sliding window counter counts.
+/// The way in which a sliding window counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Two counters, the older weighted by its overlap: small, fast, an estimate.
@@ -35,21 +35,21 @@ pub enum Precision {
     Buckets(u32),
 }
 
-/// What becomes of the used part when a limit's numbers change.
+/// The treatment of used units when a limit's numbers change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnChange {
-    /// What is used stays used: 40 left of 100 becomes 140 left of 200, and none of 20. Windows,
-    /// counters and logs keep their counts whatever the numbers are; a bucket that is granted something
-    /// under a smaller capacity has used at most that.
+    /// Used units stay used: 40 left of 100 becomes 140 left of 200, and none of 20. Windows,
+    /// counters and logs keep their counts whatever the numbers are; a bucket that grants units
+    /// under a smaller capacity first drops use above it.
     #[default]
     Keep,
-    /// Everybody starts fresh.
+    /// All keys start fresh.
     Reset,
-    /// What is left grows or shrinks with the limit: 40 of 100 becomes 80 of 200.
+    /// Remaining units grow or shrink with the limit: 40 of 100 becomes 80 of 200.
     Scale,
 }
 
-/// The choices beside the numbers.
+/// Options beside the numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LimitOptions {
     pub(super) queue: bool,
@@ -59,13 +59,13 @@ pub(super) struct LimitOptions {
     pub(super) on_change: OnChange,
 }
 
-/// Which state a limit keeps, and how it is reached.
+/// The kind of state of a limit, and the way to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitStateKind {
     Token,
     Leaky,
     Window,
-    /// A window whose beginning depends on the key.
+    /// A fixed window whose start depends on the key.
     Staggered,
     Counter,
     Log,

@@ -1,4 +1,4 @@
-//! Which numbers and options make a limit; of all others, what to write instead.
+//! Validation of the numbers and options of a limit. Errors say what to write instead.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) fn checked_count(what: &str, count: u64, hint: &str) -> Result<(), Li
     }
 }
 
-/// A calendar says alone when its windows begin.
+/// Checks the options of a limit by the calendar: only the calendar decides when its windows begin.
 pub(super) fn check_calendar(
     calendar: &dyn Calendar,
     algorithm: Algorithm,
@@ -70,7 +70,7 @@ pub(super) fn check_calendar(
     )))
 }
 
-/// An option that its algorithm would ignore is a misunderstanding, so it is an error.
+/// Refuses options that the algorithm would ignore, because they are a misunderstanding.
 pub(super) fn check_options(
     algorithm: Algorithm,
     burst: Option<u64>,

@@ -1,5 +1,5 @@
-//! Several checks as one request, on states that nobody else writes meanwhile: all are charged, or
-//! none is.
+//! Several checks decided as one request, on states that no other thread or process writes
+//! meanwhile: all are charged, or none is.
 
 use crate::algorithm::Strategy;
 use crate::check::{Act, Check};
@@ -12,13 +12,13 @@ use super::one_check::{self, ChargePlan};
 
 /// One check of a request.
 pub(crate) trait LimitCheck {
-    /// What is asked.
+    /// The check.
     fn check(&self) -> &Check<'_>;
     /// The limit, shifted to the key's own windows if it is staggered.
     fn limit(&self) -> &Limit;
 }
 
-/// Where a state of the request is.
+/// The holder of a state of the request.
 pub(crate) trait StateHolder {
     type State: DetachState;
     fn carried(&self) -> &CarriedState<Self::State>;
@@ -37,8 +37,8 @@ impl<S: DetachState> StateHolder for CarriedState<S> {
     }
 }
 
-/// Judges every check and charges if all enforced ones admit; `places` says which state is whose.
-/// Returns the enforced checks that refuse, one bit each.
+/// Judges every check, and charges if all enforced ones admit. `places[i]` is the index of the
+/// state of check `i`. Returns the enforced checks that refuse, one bit each.
 pub(crate) fn decide(
     asked: &[impl LimitCheck],
     places: &[usize],
@@ -63,7 +63,7 @@ pub(crate) fn decide(
     violated
 }
 
-/// What a state says if nothing is charged, to one check for `judged` units, and whether it refuses.
+/// The outcome of one check for `judged` units if nothing is charged, and true if it is a refusal.
 pub(crate) fn judge_uncharged(
     state: &impl Strategy,
     one: &impl LimitCheck,
@@ -81,7 +81,8 @@ pub(crate) fn judge_uncharged(
     }
 }
 
-/// Judges every check; returns the enforced ones that refuse, and what the request is granted.
+/// Judges every check. Returns the enforced checks that refuse, and the units granted to the
+/// request.
 fn judge_all(
     asked: &[impl LimitCheck],
     places: &[usize],
@@ -106,7 +107,8 @@ fn judge_all(
     (violated, granted)
 }
 
-/// What the check at `index` is judged for: its cost, and what those before it ask of the same state.
+/// The units for which the check at `index` is judged: its cost, and the costs of the checks before
+/// it that share its state.
 pub(crate) fn cumulative_cost(
     asked: &[impl LimitCheck],
     index: usize,
@@ -122,7 +124,7 @@ pub(crate) fn cumulative_cost(
     ahead.fold(one.cost, u64::saturating_add)
 }
 
-/// What a check charges, now that the answer is known. `None`: nothing is written.
+/// The charge of one check once the answer to the request is known; `None` if nothing is written.
 fn charge_for(
     state: &impl Strategy,
     one: &impl LimitCheck,
@@ -131,8 +133,8 @@ fn charge_for(
     granted: u64,
     now: Micros,
 ) -> Option<(u64, ChargeReason)> {
-    // Whoever cannot wait was judged before this request was charged: what it has charged to the
-    // same queue already does not delay it.
+    // A check with `at_once` was judged before this request was charged. Units that the same
+    // request has put into the queue since must not delay it.
     let asked = one.check();
     let check = Check { at_once: false, ..*asked };
     let plan = ChargePlan::new(state, one.limit(), &check, now);
@@ -153,8 +155,8 @@ fn charge_for(
     }
 }
 
-/// What a limit reports once the answer is known: its state after a charge, its present state
-/// otherwise; and its own refusal, if it has one.
+/// The outcome of one limit once the answer to the request is known: its state after a charge,
+/// otherwise its present state, and its own refusal if it has one.
 fn final_outcome(
     state: &impl Strategy,
     one: &impl LimitCheck,
@@ -169,7 +171,7 @@ fn final_outcome(
         let delay = if violated == 0 { said.delay } else { Wait::ZERO };
         return Outcome { delay, served_at, charged, ..after };
     }
-    // What was counted although it was refused lengthens the wait.
+    // Counting a refused request lengthens its wait.
     let retry_after = match one.check().count_denied {
         true => {
             let check = one.check().cost(one_check::units_needed(one.check(), judged));

@@ -1,5 +1,5 @@
-//! When to stop asking a store that does not answer, and when to try it again. Pure: time is an
-//! argument, nothing is read or spawned.
+//! Circuit breaker for calls to a store: when to stop calling one that does not answer, and when to
+//! try again. Pure: time is an argument, nothing is read or spawned.
 //!
 //! ```text
 //!            5 failures in a row, each 1 ms or more after the last, or more than half of
@@ -9,32 +9,33 @@
 //!      └────────── the probe succeeded ◀── one probe after 100 ms, 200 ms … 1 s ◀─────┘
 //! ```
 //!
-//! While open, whoever asks is told at once that there will be no answer: a frozen store then costs
-//! its callers nothing. One caller in each pause is let through as the probe.
+//! While the breaker is open, callers get no pass and fail at once, so a frozen store costs them no
+//! time. One caller in each pause is let through as the probe.
 
 use crate::time::{Micros, Wait};
 
-/// So many failures in a row open it,
+/// Number of failures in a row that open the breaker.
 const FAILURES_IN_A_ROW: u32 = 5;
-/// if so much time is between each and the next: many wait at once, and one short pause of the store or
-/// of this machine fails them all together.
+/// Shortest time between two failures that count separately: a short pause of the store or of this
+/// machine makes all waiting calls fail together.
 const FAILURE_GAP_US: u64 = 1_000;
-/// With fewer outcomes than this within [`WINDOW_US`] their share says nothing.
+/// Fewest outcomes within [`WINDOW_US`] for which the share of failures counts.
 const OUTCOMES_MIN: u32 = 20;
-/// The period whose share of failures counts, in parts that leave it one by one.
+/// The period whose share of failures counts. It consists of parts that expire one by one.
 const WINDOW_US: u64 = 1_000_000;
 const PARTS: usize = 10;
 const PART_US: u64 = WINDOW_US / PARTS as u64;
-/// The first pause before a probe, and the longest.
+/// The first pause before a probe.
 const PAUSE_MIN_US: u64 = 100_000;
+/// The longest pause before a probe.
 const PAUSE_MAX_US: u64 = 1_000_000;
 
-/// Whether a store is worth asking.
+/// Circuit breaker of one store.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: BreakerState,
-    /// Grows with every change of state and every probe, so that what was asked before one of
-    /// these has no say after it.
+    /// Number that grows with every change of state and every probe, so that outcomes of calls from
+    /// before such a change are ignored.
     generation: u32,
     times_opened: u64,
     random: u64,
@@ -42,7 +43,7 @@ pub struct Breaker {
 
 #[derive(Clone, Debug)]
 enum BreakerState {
-    /// `counted_at`: when the last of those in a row failed.
+    /// `counted_at` is the instant of the last failure that counted.
     Closed {
         in_a_row: u32,
         counted_at: Micros,
@@ -54,20 +55,20 @@ enum BreakerState {
     },
 }
 
-/// Leave to ask, to be handed back with the outcome. Dropping it says nothing.
+/// Permission for one call, to be handed back with its outcome. Dropping it reports nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerPass(u32);
 
 impl Breaker {
-    /// Closed. Instances should differ in `seed`, so that they do not all probe at once.
+    /// A closed breaker. Instances should differ in `seed`, so that they do not all probe at once.
     pub fn new(seed: u64) -> Breaker {
         let state = BreakerState::closed();
-        // The generator must not begin at zero, where it would stay.
+        // The generator must not start at zero, where it would stay.
         Breaker { state, generation: 0, times_opened: 0, random: seed | 1 }
     }
 
-    /// Leave to ask, or none while open. While it is open this makes the caller the probe if one
-    /// is due; a probe whose outcome never comes is followed by the next.
+    /// Returns a pass for one call, or `None` while open. While open, a caller becomes the probe if
+    /// one is due. A probe without an outcome is followed by the next one.
     #[inline]
     pub fn admit(&mut self, now: Micros) -> Option<BreakerPass> {
         match self.state {
@@ -83,7 +84,7 @@ impl Breaker {
         }
     }
 
-    /// It answered in time.
+    /// Reports that the store answered in time.
     #[inline]
     pub fn succeeded(&mut self, pass: BreakerPass, now: Micros) {
         if pass.0 != self.generation {
@@ -101,14 +102,14 @@ impl Breaker {
         }
     }
 
-    /// It did not answer, or not in time, or that it cannot.
+    /// Reports that the store did not answer, answered late, or answered that it cannot.
     pub fn failed(&mut self, pass: BreakerPass, now: Micros) {
         if pass.0 != self.generation {
             return;
         }
-        // A probe that failed has its successor planned already.
+        // If a probe failed, the next one is planned already.
         let BreakerState::Closed { in_a_row, counted_at, window } = &mut self.state else { return };
-        // By the distance, whatever the direction: a clock may go back.
+        // The distance in either direction, because a clock may go back.
         if *in_a_row == 0 || now.as_u64().abs_diff(counted_at.as_u64()) >= FAILURE_GAP_US {
             *in_a_row += 1;
             *counted_at = now;
@@ -124,7 +125,8 @@ impl Breaker {
         }
     }
 
-    /// There is news that it may be back, such as a new connection: the next caller is the probe.
+    /// Makes the next caller the probe, because the store may be back: there is a new connection,
+    /// for example.
     pub fn allow_probe(&mut self, now: Micros) {
         if let BreakerState::Open { probe_at, pause_us } = &mut self.state {
             *probe_at = now;
@@ -132,12 +134,12 @@ impl Breaker {
         }
     }
 
-    /// Whether callers are turned away.
+    /// Returns true if callers get no pass.
     pub fn is_open(&self) -> bool {
         matches!(self.state, BreakerState::Open { .. })
     }
 
-    /// How long until somebody may ask again: zero while closed, at most a second while open.
+    /// Time until a caller may get a pass: zero while closed, at most a second while open.
     pub fn wait(&self, now: Micros) -> Wait {
         match self.state {
             BreakerState::Closed { .. } => Wait::ZERO,
@@ -145,12 +147,12 @@ impl Breaker {
         }
     }
 
-    /// How often it has opened.
+    /// Number of times the breaker has opened.
     pub fn times_opened(&self) -> u64 {
         self.times_opened
     }
 
-    /// Up to a quarter less than `pause_us` after `now`: never later than promised.
+    /// An instant up to `pause_us` after `now`, at most a quarter earlier and never later.
     fn jittered_after(&mut self, now: Micros, pause_us: u64) -> Micros {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -159,8 +161,8 @@ impl Breaker {
     }
 }
 
-/// How long until a probe. One further away than any pause was planned by a clock that has gone
-/// back since: it is due.
+/// Microseconds until the next probe. A probe that is further away than any pause was planned
+/// before the clock went back: it is due now.
 fn left_us(probe_at: Micros, now: Micros) -> u64 {
     let left_us = probe_at.as_u64().saturating_sub(now.as_u64());
     if left_us > PAUSE_MAX_US { 0 } else { left_us }
@@ -179,9 +181,9 @@ impl BreakerState {
 /// Outcomes of the last second. Bound: a ring of [`PARTS`].
 #[derive(Clone, Debug, Default)]
 struct OutcomeWindow {
-    /// Outcomes and failures among them, of each tenth of a second.
+    /// Number of outcomes, and of failures among them, in each tenth of a second.
     parts: [(u32, u32); PARTS],
-    /// The tenth, counted from the epoch, that was last written.
+    /// The tenth of a second, counted from the epoch, that was written last.
     last: u64,
 }
 
@@ -195,7 +197,7 @@ impl OutcomeWindow {
             }
             self.last = tenth;
         }
-        // A clock that went back adds to the newest part: the outcome did happen.
+        // After the clock went back, outcomes are added to the newest part: they did happen.
         let part = &mut self.parts[(self.last % PARTS as u64) as usize];
         part.0 = part.0.saturating_add(1);
         part.1 = part.1.saturating_add(u32::from(failed));
@@ -218,7 +220,7 @@ mod tests {
         Micros::from_secs(1_000_000).after(Wait::from_micros(ms * 1000))
     }
 
-    /// Asks at `ms` and reports; whether it was let through.
+    /// Makes one call at `ms` and reports its outcome. Returns true if it got a pass.
     fn ask(breaker: &mut Breaker, ms: u64, fails: bool) -> bool {
         let Some(pass) = breaker.admit(at(ms)) else { return false };
         if fails {
@@ -229,7 +231,7 @@ mod tests {
         true
     }
 
-    /// Fails until it opens, which takes 4 ms.
+    /// Makes calls fail until the breaker opens, which takes 4 ms.
     fn open(breaker: &mut Breaker, from_ms: u64) {
         for ms in from_ms..from_ms + 5 {
             ask(breaker, ms, true);
@@ -237,7 +239,8 @@ mod tests {
         assert!(breaker.is_open());
     }
 
-    /// Would catch: a pause of the machine, in which all who wait fail at once, costing 100 ms more.
+    /// Would catch: a pause of the machine that makes all waiting calls fail together, and then
+    /// costs another 100 ms.
     #[test]
     fn all_who_fail_together_are_one_failure() {
         let mut breaker = Breaker::new(1);
@@ -260,12 +263,12 @@ mod tests {
             assert!(!breaker.is_open(), "four in a row");
             assert!(ask(&mut breaker, 10 * round + 4, false));
         }
-        // Twelve of fifteen failed, but fifteen are too few to speak of a share.
+        // Twelve of fifteen failed, but fifteen outcomes are too few for a share.
         for ms in 0..5 {
             assert!(ask(&mut breaker, 30 + ms, true));
             assert_eq!(breaker.is_open(), ms == 4);
         }
-        assert!(!ask(&mut breaker, 34, false), "turned away at once");
+        assert!(!ask(&mut breaker, 34, false), "an open breaker gives no pass");
         assert_eq!(breaker.times_opened(), 1);
     }
 
@@ -275,7 +278,7 @@ mod tests {
         for (pattern, step, opens) in [
             ([false, true].as_slice(), 1, false),
             (&[true, true, false], 1, true),
-            // As many, but over more than a second: never twenty at a time.
+            // As many failures, but over more than a second: never twenty within a window.
             (&[true, true, false], 60, false),
             (&[false, false, true], 1, false),
         ] {
@@ -311,7 +314,7 @@ mod tests {
         let mut breaker = Breaker::new(9);
         let late = breaker.admit(at(0)).unwrap();
         open(&mut breaker, 0);
-        // Asked before it opened: an answer that comes too late closes nothing.
+        // This call was made before the breaker opened: its late answer must not close it.
         breaker.succeeded(late, at(50));
         assert!(breaker.is_open());
         assert!(ask(&mut breaker, 104, false));
@@ -319,11 +322,11 @@ mod tests {
         for _ in 0..10 {
             breaker.failed(late, at(105));
         }
-        assert!(!breaker.is_open(), "late failures open nothing");
+        assert!(!breaker.is_open(), "a late failure must not open it");
         for ms in 106..110 {
             ask(&mut breaker, ms, true);
         }
-        assert!(!breaker.is_open(), "it counts from the beginning");
+        assert!(!breaker.is_open(), "the count of failures starts again");
     }
 
     #[test]
@@ -346,8 +349,8 @@ mod tests {
         assert!(breaker.admit(at(2505)).is_none());
         breaker.allow_probe(at(2505));
         assert!(ask(&mut breaker, 2505, true));
-        assert!(!ask(&mut breaker, 2506, true), "one only");
-        assert!(ask(&mut breaker, 2605, false), "and the pauses begin anew");
+        assert!(!ask(&mut breaker, 2506, true), "only one probe per pause");
+        assert!(ask(&mut breaker, 2605, false), "the pauses start again with the shortest");
         breaker.allow_probe(at(2605));
         assert!(!breaker.is_open());
     }

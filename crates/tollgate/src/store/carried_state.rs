@@ -1,24 +1,25 @@
-//! A state seen by the numbers of whoever asks.
+//! A state converted to the numbers of the limit that is checked.
 //!
-//! Limits that differ only in their numbers share a state: before and after a change of rules, or if
-//! the asker states the numbers. Whoever is *granted* units carries the state over to its own numbers,
-//! because it was told a wait by them. Nobody else does: a question, a refusal and a settlement leave
-//! the numbers that wrote it, and units are moved under those. So numbers that were only asked about
-//! change nothing, and what is forgotten in carrying a bucket over is never more than was free.
+//! Limits that differ only in their numbers share a state: before and after a change of rules, or
+//! if clients send the numbers. A check that is *granted* units converts the state to its own
+//! numbers, because its answer, with its waits, was computed by them. Nothing else does: peeks,
+//! refusals and settlements leave the state under the numbers that wrote it, and move units under
+//! those. So a peek or a refusal with other numbers changes nothing, and the debt that is dropped
+//! when a bucket is converted is never more than was free.
 
 use crate::algorithm::{State, Strategy, keeps_state};
 use crate::check::{Act, Check};
 use crate::limit::Limit;
 use crate::time::Micros;
 
-/// What a state is opened for; the later ones win where several checks meet in one state.
+/// The purpose of opening a state. If several checks share a state, the greatest one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// To read it.
+    /// Reads the state.
     Read,
-    /// To move units that were granted before: a refund, or a force.
+    /// Moves units that were granted before: a refund, or a force.
     Settle,
-    /// To be granted units, or refused.
+    /// Asks for units, which are granted or refused.
     Take,
 }
 
@@ -33,20 +34,20 @@ impl Purpose {
     }
 }
 
-/// Why units are charged.
+/// The reason for a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargeReason {
-    /// They were granted to whoever asked.
+    /// The units were granted.
     Granted,
-    /// They are forced; or they are 0, and the state follows a clock that jumped.
+    /// The units are forced; or they are 0, and the state is moved because the clock jumped.
     Settled,
     /// The request was refused, and its limit counts such requests.
     Refused,
 }
 
-/// A state of which there can be a copy.
+/// A state that can be copied.
 pub(crate) trait DetachState: Strategy {
-    /// A copy whose changes are seen by nobody else.
+    /// Returns a copy whose changes do not affect the original.
     fn detached_copy(&self) -> Self;
 }
 
@@ -56,48 +57,48 @@ impl DetachState for State {
     }
 }
 
-/// A state and whether it has to be written back.
+/// A state that may have been written by other numbers, and whether it has to be written back.
 #[derive(Debug)]
 pub(crate) struct CarriedState<S> {
-    /// By the numbers of the limit asked.
+    /// The state by the numbers of the checked limit.
     state: S,
-    /// The numbers that wrote it, if they are others.
+    /// The numbers that wrote the state, if they differ.
     writer: Option<WriterNumbers<S>>,
     changed: bool,
 }
 
-/// Numbers that wrote a state and are not those of the limit asked.
+/// Numbers that wrote a state and differ from those of the checked limit.
 #[derive(Debug)]
 struct WriterNumbers<S> {
     numbers: Limit,
-    /// What the store calls these numbers.
+    /// The store's tag of these numbers.
     tag: u32,
-    /// The state as they wrote it, of which the one by the limit asked is a changed copy. `None`: it is
-    /// the same by both.
+    /// The state as these numbers wrote it; the state by the checked limit is a converted copy of
+    /// it. `None` if both are the same.
     original: Option<S>,
 }
 
-/// What has to be written.
+/// A state that has to be written back.
 #[expect(clippy::large_enum_variant, reason = "read at once, and nothing is to be allocated")]
 pub(crate) enum PendingWrite<S> {
-    /// A state by the numbers of the limit asked.
+    /// A state by the numbers of the checked limit.
     OwnNumbers(S),
-    /// One that keeps its own.
+    /// A state that stays under the numbers that wrote it, with those numbers and their tag.
     WriterNumbers(S, Limit, u32),
 }
 
 impl<S: DetachState> CarriedState<S> {
-    /// A state by the numbers of the limit asked, not written yet.
+    /// An unchanged state by the numbers of the checked limit.
     pub(crate) fn new(state: S) -> CarriedState<S> {
         CarriedState { state, writer: None, changed: false }
     }
 
-    /// A fresh state in the place of one that nobody can read any more.
+    /// A fresh state in place of one that can no longer be read.
     pub(crate) fn replacing_unreadable(fresh: S, purpose: Purpose) -> CarriedState<S> {
         CarriedState { changed: purpose == Purpose::Take, ..CarriedState::new(fresh) }
     }
 
-    /// A state that `old` numbers wrote, which the store calls `tag`.
+    /// A state that was written by `old` numbers, whose tag is `tag`.
     pub(crate) fn from_other_numbers(
         mut state: S,
         (old, tag): (&Limit, u32),
@@ -106,8 +107,8 @@ impl<S: DetachState> CarriedState<S> {
     ) -> CarriedState<S> {
         debug_assert_eq!(old.kind, limit.kind, "the state was found by the limit's id");
         let numbers = old.shifted_like(limit);
-        // A fresh state may have been forgotten as well, and then nothing would be known of the
-        // numbers that wrote it.
+        // A fresh state may just as well have been dropped from the store, and then the numbers
+        // that wrote it would not be known.
         if state.is_fresh(&numbers, now) {
             state.renumber(&numbers, limit, now);
             return CarriedState::new(state);
@@ -123,7 +124,7 @@ impl<S: DetachState> CarriedState<S> {
         }
     }
 
-    /// The state by the numbers of the limit asked.
+    /// The state by the numbers of the checked limit.
     pub(crate) fn state(&self) -> &S {
         &self.state
     }
@@ -147,7 +148,8 @@ impl<S: DetachState> CarriedState<S> {
         self.write(limit, now, |state, limit| state.refund(limit, units, at, now));
     }
 
-    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    /// Changes the state under the numbers that wrote it; `act` returns true if it changed
+    /// anything.
     pub(crate) fn change(
         &mut self,
         limit: &Limit,
@@ -160,8 +162,8 @@ impl<S: DetachState> CarriedState<S> {
         self.changed = before || changed;
     }
 
-    /// Puts another state of the same kind in its place, by the numbers of the limit asked; `replace`
-    /// says whether it could.
+    /// Replaces the state by another one of the same kind, under the numbers of the checked limit;
+    /// `replace` returns true if it succeeded.
     pub(crate) fn replace(
         &mut self,
         limit: &Limit,
@@ -172,7 +174,7 @@ impl<S: DetachState> CarriedState<S> {
         self.changed |= replace(&mut self.state);
     }
 
-    /// The state is by the numbers of the limit asked from now on.
+    /// Converts the state to the numbers of the checked limit for good.
     fn carry_over(&mut self, limit: &Limit, now: Micros) {
         let Some(other) = self.writer.take() else { return };
         if let Some(original) = other.original {
@@ -194,7 +196,7 @@ impl<S: DetachState> CarriedState<S> {
         }
     }
 
-    /// What has to be written, if anything.
+    /// The state that has to be written back, if any.
     pub(crate) fn into_pending_write(self) -> Option<PendingWrite<S>> {
         self.changed.then(|| match self.writer {
             None => PendingWrite::OwnNumbers(self.state),
@@ -205,7 +207,7 @@ impl<S: DetachState> CarriedState<S> {
     }
 }
 
-/// A copy of a state, carried over to the numbers of `limit`.
+/// A copy of a state, converted to the numbers of `limit`.
 fn carried_over<S: DetachState>(state: &S, numbers: &Limit, limit: &Limit, now: Micros) -> S {
     let mut copy = state.detached_copy();
     copy.renumber(numbers, limit, now);

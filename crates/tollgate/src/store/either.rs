@@ -1,4 +1,4 @@
-//! Stores made of other stores: [`Either`] of two kinds, and one that several owners share.
+//! Stores made of other stores: [`Either`] of two kinds, and an `Arc` of one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::time::{Micros, Wait};
 /// ```
 /// use tollgate::{Either, MemoryStore};
 ///
-/// // A program that also knows a shared store names it as the second kind.
+/// // A program that also uses a shared store names it as the second kind.
 /// let store: Either<MemoryStore, MemoryStore> = Either::Left(MemoryStore::new(1_000));
 /// assert!(tollgate::Store::answers_at_once(&store));
 /// ```

@@ -1,7 +1,8 @@
-//! Stores: what answers a list of checks atomically. All are charged or none is.
+//! Stores: they decide a list of checks atomically. All are charged or none is.
 //!
 //! [`MemoryStore`] answers at once and cannot fail. A store that several processes share answers
-//! later, or not at all: [`Store`] is what both have in common, so that whoever asks is written once.
+//! later, or fails. [`Store`] is what both have in common, so that the code that calls them is
+//! written once.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -25,15 +26,15 @@ mod one_check;
 pub use either::Either;
 pub use memory::MemoryStore;
 
-/// What answers checks. `now` is the asker's clock; a shared store goes by its own. Whoever decides
-/// in this process reads it [again](Now::again) before it takes a state that is far ahead for a sign
-/// that the clock went back.
+/// A place where states are kept and checks are decided. `now` is the caller's clock; a shared store
+/// may use its own. A store that decides in this process reads the clock [again](Now::again) if a state
+/// is far ahead of `now`, before it concludes that the clock went back.
 pub trait Store: Send + Sync {
-    /// Why there is no answer. Never a refusal, which is one.
+    /// The reason why there is no answer. A refusal is an answer and never an error.
     type Error;
 
     /// Decides several checks as one request: all pass and are charged, or none is charged.
-    /// `outcomes`, which is as long as `checks`, gets what each limit said, in order.
+    /// `outcomes`, which is as long as `checks`, receives the outcome of each limit, in order.
     fn decide_each(
         &self,
         checks: &[Check<'_>],
@@ -42,7 +43,7 @@ pub trait Store: Send + Sync {
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 
     /// Decides many requests of one check each, as if in order at one instant. `decisions` is emptied
-    /// and filled in the same order. A store that can ask for many keys at once does so.
+    /// and filled in the same order. A store that can look up many keys at once does so.
     fn decide_batch(
         &self,
         checks: &[Check<'_>],
@@ -59,7 +60,8 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Gives back up to the check's cost: of what a receipt is of, or, without one, as if charged now.
+    /// Gives back up to the check's cost of the charge that `receipt` stands for; without a receipt, as
+    /// if charged now.
     fn refund(
         &self,
         check: &Check<'_>,
@@ -67,7 +69,7 @@ pub trait Store: Send + Sync {
         now: Now<'_>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Forgets what a key has used of a limit. Whether there was anything.
+    /// Drops what a key has used of a limit. Returns true if there was anything.
     fn reset(
         &self,
         check: &Check<'_>,
@@ -81,7 +83,8 @@ pub trait Store: Send + Sync {
         now: Micros,
     ) -> impl Future<Output = Result<i64, Self::Error>> + Send;
 
-    /// Refuses a key everything until an instant; a later end stays. `false`: no room for it.
+    /// Refuses all requests of a key until an instant; a later end stays. Returns false if there is no
+    /// room for the block.
     fn block(
         &self,
         key: Key<'_>,
@@ -89,27 +92,29 @@ pub trait Store: Send + Sync {
         now: Micros,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Lifts a block. Whether there was one.
+    /// Lifts a block. Returns true if there was one.
     fn unblock(
         &self,
         key: Key<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// How long a key is still blocked, as far as this instance knows: no store is asked.
+    /// Time for which a key is still blocked, as far as this process knows: nothing is sent to a remote
+    /// store.
     fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait>;
 
-    /// Returns false if certainly no key is blocked: spares making keys to ask about.
+    /// Returns false if certainly no key is blocked, so that no key has to be built for
+    /// [`Store::blocked`].
     fn any_block(&self, now: Micros) -> bool;
 
-    /// Returns true if every future of this store is ready when it is first polled, because nothing
-    /// is waited for.
+    /// Returns true if every future of this store is ready when it is first polled, because it
+    /// never waits.
     fn answers_at_once(&self) -> bool {
         false
     }
 
-    /// Forgets everything that was derived from limits, such as remembered refusals: rules or overrides
-    /// have changed.
+    /// Drops everything that was derived from limits, such as remembered refusals. Called when rules or
+    /// overrides have changed.
     fn limits_changed(&self) {}
 }
 
@@ -124,7 +129,7 @@ impl Store for MemoryStore {
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Infallible>> + Send {
         ready(Ok(match checks {
-            // The shortest way.
+            // The fast path.
             [check] if !check.shadow => {
                 let decision = self.decide_one(check, now);
                 outcomes[0] = decision.outcome();
@@ -142,7 +147,7 @@ impl Store for MemoryStore {
         decisions: &mut Vec<Decision>,
     ) -> impl Future<Output = Result<(), Infallible>> + Send {
         match checks {
-            // Most batches of a protocol are one request: no room is made for others.
+            // Most batches of a protocol are one request and need no prefetching.
             [check] => {
                 decisions.clear();
                 decisions.push(self.decide_one(check, now));

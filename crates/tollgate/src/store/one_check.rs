@@ -1,4 +1,4 @@
-//! What one check does to one state: the acts take, peek, force and "up to", written once.
+//! The effect of one check on one state: the acts take, peek, force and "up to".
 
 use crate::algorithm::Strategy;
 use crate::check::{Act, Check};
@@ -8,12 +8,13 @@ use crate::time::{Micros, Wait};
 
 use super::carried_state::ChargeReason;
 
-/// The answer, and what has to be written for it.
+/// The answer to a check, and the charge that goes with it.
 pub(crate) struct ChargePlan {
     pub(crate) outcome: Outcome,
-    /// Units to charge; 0 moves the state after a clock that jumped; `None` writes nothing.
+    /// Units to charge and the reason; 0 units move the state after the clock jumped; `None` writes
+    /// nothing.
     pub(crate) charge: Option<(u64, ChargeReason)>,
-    /// Units that the caller gets.
+    /// Units that the caller is granted.
     pub(crate) granted: u64,
 }
 
@@ -74,8 +75,8 @@ impl ChargePlan {
         ChargePlan { outcome, charge: clock_jump_charge(&outcome), granted: 0 }
     }
 
-    /// The answer once the state is charged: what was forced, or counted although it was refused,
-    /// shows its effect.
+    /// The answer after the charge. It shows the effect of units that were forced, or counted
+    /// although they were refused.
     #[inline]
     pub(crate) fn outcome_after(
         &self,
@@ -93,19 +94,20 @@ impl ChargePlan {
     }
 }
 
-/// Units that a check needs to be admitted, if it is judged for so many: of "up to" one is enough.
+/// Units that must fit for a check to be admitted, if it is judged for `judged`: one is enough for
+/// "up to".
 #[inline]
 pub(crate) fn units_needed(check: &Check<'_>, judged: u64) -> u64 {
     if check.act == Act::UpTo { judged.min(1) } else { judged }
 }
 
-/// What is charged to follow a clock that jumped.
+/// The charge that moves a state after the clock jumped.
 #[inline]
 pub(crate) fn clock_jump_charge(outcome: &Outcome) -> Option<(u64, ChargeReason)> {
     outcome.jumped.then_some((0, ChargeReason::Settled))
 }
 
-/// What a state says to a take of the check's cost.
+/// The outcome of a take of the check's cost.
 #[inline]
 pub(crate) fn judge(
     state: &impl Strategy,
@@ -119,7 +121,8 @@ pub(crate) fn judge(
     }
 }
 
-/// What a queue says to a caller who cannot wait. Once its backlog is gone, whatever can fit does.
+/// The outcome of a queue for a caller that cannot wait. Once the backlog is gone, any cost up to
+/// the capacity fits.
 #[cold]
 fn judge_at_once<S: Strategy>(
     state: &S,

@@ -1,7 +1,8 @@
-//! A request decided on states that another store keeps: what every shared store has in common.
+//! Decides a request on states that are stored elsewhere: the common part of all shared stores.
 //!
-//! A shared store says which states it found and at which instant. Decided here, by the functions
-//! that the memory store runs in its slots, the same request has the same answer in every store.
+//! A shared store reports the states it found and the instant. The request is then decided here, by
+//! the functions that the memory store runs in its slots, so that it has the same answer in every
+//! store.
 
 use arrayvec::ArrayVec;
 
@@ -20,11 +21,11 @@ pub use super::carried_state::Purpose;
 /// One check of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredCheck<'a> {
-    /// What is asked.
+    /// The check.
     pub check: Check<'a>,
     /// The limit as it applies to the key, see [`Limit::for_key`].
     pub limit: &'a Limit,
-    /// Which of the states of its id and key it is about: see [`Outcome::twin`].
+    /// Number of the state among those of the same id and key: see [`Outcome::twin`].
     pub twin: u8,
 }
 
@@ -38,17 +39,17 @@ impl LimitCheck for StoredCheck<'_> {
     }
 }
 
-/// A state as the store had it, and what has become of it since.
+/// A state as it was found in a store, with the changes made since.
 #[derive(Debug)]
 pub struct StoredState(CarriedState<State>);
 
 impl StoredState {
-    /// Nobody has asked about the key yet, or it was forgotten.
+    /// The state of a key that is not in the store.
     pub fn absent(limit: &Limit) -> StoredState {
         StoredState::from_own_numbers(fresh(limit))
     }
 
-    /// A state written by the numbers of the limit asked.
+    /// A state written by the numbers of the checked limit.
     pub fn from_own_numbers(state: State) -> StoredState {
         StoredState(CarriedState::new(state))
     }
@@ -63,22 +64,24 @@ impl StoredState {
         StoredState(CarriedState::from_other_numbers(state, (old, 0), limit, now))
     }
 
-    /// What is there, but cannot be read: it counts as nothing, and a take writes over it.
+    /// A state that cannot be read: it counts as fresh, and a take overwrites it.
     pub fn unreadable(limit: &Limit, purpose: Purpose) -> StoredState {
         StoredState(CarriedState::replacing_unreadable(fresh(limit), purpose))
     }
 
-    /// The state by the numbers of the limit asked.
+    /// The state by the numbers of the checked limit.
     pub fn state(&self) -> &State {
         self.0.state()
     }
 
-    /// Gives back up to `units`, charged at `charged_at` or, without that, as if charged now.
+    /// Gives back up to `units` that were charged at `charged_at`; without an instant, as if
+    /// charged now.
     pub fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         self.0.refund(limit, units, charged_at, now);
     }
 
-    /// Changes the state under the numbers that wrote it; `act` says whether it did.
+    /// Changes the state under the numbers that wrote it; `act` returns true if it changed
+    /// anything.
     pub fn change(
         &mut self,
         limit: &Limit,
@@ -88,7 +91,8 @@ impl StoredState {
         self.0.change(limit, now, act);
     }
 
-    /// The state to be written, if any, and its numbers, if they are not those of the limit asked.
+    /// The state to be written, if any, and its numbers if they differ from those of the checked
+    /// limit.
     pub fn into_pending_write(self) -> Option<(State, Option<Limit>)> {
         Some(match self.0.into_pending_write()? {
             PendingWrite::OwnNumbers(state) => (state, None),
@@ -97,7 +101,7 @@ impl StoredState {
     }
 }
 
-/// A state that nothing was charged to: it has no mark that clocks which are behind would see.
+/// A fresh state without a mark, so that callers with a slow clock need not wait for one.
 fn fresh(limit: &Limit) -> State {
     State::fresh(limit, Micros::ZERO)
 }
@@ -114,8 +118,8 @@ impl StateHolder for StoredState {
     }
 }
 
-/// The answer to a request that no store has to be asked about: one without limits, with too many,
-/// or about an empty key.
+/// The answer to a request that needs no store: one without limits, with too many limits, or with
+/// an empty key.
 pub fn answer_without_store(checks: &[Check<'_>], now: Micros) -> Option<Decision> {
     if checks.len() > MAX_LIMITS {
         return Some(Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now));
@@ -126,19 +130,22 @@ pub fn answer_without_store(checks: &[Check<'_>], now: Micros) -> Option<Decisio
     checks.is_empty().then(|| Decision::unlimited(now))
 }
 
-/// What a state is opened for by the checks that meet in it: one of `places` for each check.
+/// The purpose of opening the state at `place`, by all checks that share it; `places` has the index
+/// of the state of each check.
 pub fn purpose_at(asked: &[StoredCheck<'_>], places: &[usize], place: usize) -> Purpose {
     let here = asked.iter().zip(places).filter(|(_, other)| **other == place);
     here.map(|(one, _)| Purpose::of(&one.check)).max().unwrap_or(Purpose::Read)
 }
 
-/// What the check at `index` is judged for: its cost, and what those before it ask of its state.
+/// The units for which the check at `index` is judged: its cost, and the costs of the checks before
+/// it that share its state.
 pub fn cumulative_cost(asked: &[StoredCheck<'_>], places: &[usize], index: usize) -> u64 {
     all_or_none::cumulative_cost(asked, index, |other| places[other] == places[index])
 }
 
-/// Decides a request as the memory store does: all pass and are charged, or none is. `places` says
-/// which of `seen` each check is about; `outcomes` gets what each limit said.
+/// Decides a request as the memory store does: all checks pass and are charged, or none is charged.
+/// `places` has the index in `seen` of the state of each check; `outcomes` receives the outcome of
+/// each limit.
 pub fn decide(
     asked: &[StoredCheck<'_>],
     places: &[usize],

@@ -1,4 +1,4 @@
-//! What makes a request of HTTP a call of gRPC, and a result a reply.
+//! gRPC over HTTP/2: checks that a request is a gRPC call, reads its message and builds the reply.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,10 +13,10 @@ use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::{BodyError, RequestBody};
 use crate::reply;
 
-/// The framed message that is answered, or why there is none.
+/// The framed reply message, or an error.
 pub(super) type GrpcResult = Result<Bytes, GrpcError>;
 
-/// A call that failed: a code, and a sentence for people.
+/// A failed call: its code and a message for people.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GrpcError {
     pub(super) code: GrpcCode,
@@ -38,16 +38,16 @@ pub(super) const INVALID_TIMEOUT: GrpcError = GrpcError::new(
     "grpc-timeout is at most eight digits and one of H, M, S, m, u, n: write 20m for 20 ms.",
 );
 pub(super) const INTERNAL_ERROR: GrpcError =
-    GrpcError::new(GrpcCode::Internal, "The server has a bug here; its log says where.");
+    GrpcError::new(GrpcCode::Internal, "The server has a bug; its log says where.");
 pub(super) const UNREADABLE_MESSAGE: GrpcError =
-    GrpcError::new(GrpcCode::Internal, "The message cannot be read as what this method takes.");
+    GrpcError::new(GrpcCode::Internal, "The message is not a valid request of this method.");
 
-const HTTP2_REQUIRED: &str = "This listener speaks gRPC, which needs HTTP/2. Without gRPC, ask the http listener: POST \
-    /json takes the same question as JSON.";
-const NOT_GRPC: &str = "This listener speaks gRPC: send Content-Type: application/grpc. Without gRPC, ask \
-    the http listener: POST /json takes the same question as JSON.";
+const HTTP2_REQUIRED: &str = "This listener speaks gRPC, which needs HTTP/2. Without gRPC, use the http listener: POST \
+    /json takes the same request as JSON.";
+const NOT_GRPC: &str = "This listener speaks gRPC: send Content-Type: application/grpc. Without gRPC, use \
+    the http listener: POST /json takes the same request as JSON.";
 
-/// The answer to a request that is no call at all.
+/// The response to a request that is not a gRPC call; `None` if it is one.
 pub(super) fn reject_non_grpc(head: &request::Parts) -> Option<Response<ResponseBody>> {
     if head.version != Version::HTTP_2 {
         return Some(reply::error(StatusCode::HTTP_VERSION_NOT_SUPPORTED, HTTP2_REQUIRED));
@@ -62,7 +62,7 @@ pub(super) fn reject_non_grpc(head: &request::Parts) -> Option<Response<Response
     None
 }
 
-/// `application/grpc` or `application/grpc+proto`, with parameters or without.
+/// Returns true for `application/grpc` and `application/grpc+proto`, with or without parameters.
 fn is_grpc(kind: &[u8]) -> bool {
     let end = kind.iter().position(|byte| *byte == b';').unwrap_or(kind.len());
     let kind = kind[..end].trim_ascii();
@@ -70,42 +70,42 @@ fn is_grpc(kind: &[u8]) -> bool {
         || kind.eq_ignore_ascii_case(b"application/grpc+proto")
 }
 
-/// The message of a call.
+/// Reads the message of a call.
 pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, GrpcError> {
     let body = body.read(PREFIX_BYTES + MESSAGE_BYTES_MAX).await.map_err(|error| match error {
         BodyError::TooLarge => MESSAGE_TOO_LONG,
         BodyError::TooSlow => {
-            GrpcError::new(GrpcCode::DeadlineExceeded, "The message took too long.")
+            GrpcError::new(GrpcCode::DeadlineExceeded, "The message took too long to arrive.")
         }
-        BodyError::Broken => GrpcError::new(GrpcCode::Cancelled, "The call broke off."),
+        BodyError::Broken => GrpcError::new(GrpcCode::Cancelled, "The call was aborted."),
         BodyError::NoRoom => GrpcError::new(
             GrpcCode::ResourceExhausted,
             "Too many long messages are being read: call again in a second.",
         ),
     })?;
     frame::decode(&body).map_err(|error| match error {
-        FrameError::Truncated => GrpcError::new(GrpcCode::Internal, "The message broke off."),
+        FrameError::Truncated => GrpcError::new(GrpcCode::Internal, "The message is incomplete."),
         FrameError::TrailingBytes => {
-            GrpcError::new(GrpcCode::Internal, "There is something behind the message: send one.")
+            GrpcError::new(GrpcCode::Internal, "There are bytes after the message: send one message.")
         }
-        FrameError::InvalidFlag => GrpcError::new(GrpcCode::Internal, "There is no frame of gRPC."),
+        FrameError::InvalidFlag => GrpcError::new(GrpcCode::Internal, "The body is not a gRPC frame."),
         FrameError::Compressed => GrpcError::new(
             GrpcCode::Unimplemented,
-            "Compressed messages are not read here: send them as they are (grpc-encoding: identity).",
+            "Compressed messages are not supported: send them uncompressed (grpc-encoding: identity).",
         ),
         FrameError::TooLong => MESSAGE_TOO_LONG,
     })
 }
 
 pub(super) const MESSAGE_TOO_LONG: GrpcError =
-    GrpcError::new(GrpcCode::ResourceExhausted, "A message may have at most 1048576 bytes.");
+    GrpcError::new(GrpcCode::ResourceExhausted, "A message has at most 1048576 bytes.");
 
 const GRPC_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// The reply. A failed call has a head and nothing else; others have their code at the end.
+/// The reply. A failed call has its code in the header fields, others in the trailers.
 pub(super) fn reply(outcome: GrpcResult, codes: &GrpcCodeCounters) -> Response<ResponseBody> {
     codes.count(outcome.as_ref().map_or_else(|failed| failed.code, |_| GrpcCode::Ok));
     match outcome {
@@ -122,9 +122,9 @@ pub(super) fn reply(outcome: GrpcResult, codes: &GrpcCodeCounters) -> Response<R
             headers.insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
             headers.insert(GRPC_STATUS, HeaderValue::from_static(code.digits()));
             let text = HeaderValue::try_from(percent_encoded(&message));
-            headers.insert(GRPC_MESSAGE, text.expect("what is not printable is escaped"));
+            headers.insert(GRPC_MESSAGE, text.expect("unprintable bytes are escaped"));
             if code == GrpcCode::Unimplemented {
-                // What a compressing caller needs to know.
+                // Tells a client that compresses which encoding to use.
                 headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
             response
@@ -132,7 +132,7 @@ pub(super) fn reply(outcome: GrpcResult, codes: &GrpcCodeCounters) -> Response<R
     }
 }
 
-/// As gRPC has it: printable ASCII stays, other bytes and `%` become `%XX`.
+/// Percent-encodes a message as gRPC requires: printable ASCII stays, other bytes and `%` become `%XX`.
 fn percent_encoded(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for byte in message.bytes() {

@@ -1,8 +1,8 @@
-//! The codes of gRPC that are answered, and how often each was.
+//! gRPC status codes of this listener, and their counters.
 
 use tollgate_rules::stripes::StripedCounters;
 
-/// A code of gRPC: those that this listener answers.
+/// A gRPC status code that this listener uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrpcCode {
     Ok,
@@ -16,7 +16,7 @@ pub(crate) enum GrpcCode {
     Unauthenticated,
 }
 
-/// All of them, with number and name. Bound of the label `code`: these.
+/// All codes, with number and name. Bound of the label `code`: these.
 const CODES: [(GrpcCode, &str, &str); 9] = [
     (GrpcCode::Ok, "0", "OK"),
     (GrpcCode::Cancelled, "1", "CANCELLED"),
@@ -30,13 +30,13 @@ const CODES: [(GrpcCode, &str, &str); 9] = [
 ];
 
 impl GrpcCode {
-    /// As `grpc-status` has it.
+    /// The number, as in `grpc-status`.
     pub(crate) fn digits(self) -> &'static str {
         CODES[self as usize].1
     }
 }
 
-/// Counts answers by code.
+/// Counts replies by code.
 #[derive(Debug, Default)]
 pub(crate) struct GrpcCodeCounters(StripedCounters<{ CODES.len() }>);
 
@@ -46,7 +46,7 @@ impl GrpcCodeCounters {
         self.0.add(code as usize, 1);
     }
 
-    /// Each code by name, and how often it was answered.
+    /// Number of replies with each code, by name.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CODES.iter().map(|(_, _, name)| *name).zip(self.0.sums())
     }

@@ -1,4 +1,4 @@
-//! How long a caller waits: `grpc-timeout`.
+//! The deadline of a call: `grpc-timeout`.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::{Sleep, sleep};
 
-/// The most digits of a timeout.
+/// Maximum digits of a timeout.
 const DIGITS_MAX: usize = 8;
 
-/// What `grpc-timeout` says, such as `20m` for 20 ms. `Err` if it says nothing that can be understood.
+/// Reads `grpc-timeout`, such as `20m` for 20 ms. `Err` if it is invalid.
 pub(super) fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, ()> {
     headers.get("grpc-timeout").map(|value| parse(value.as_bytes()).ok_or(())).transpose()
 }
@@ -31,8 +31,8 @@ fn parse(text: &[u8]) -> Option<Duration> {
     })
 }
 
-/// What the work comes to, if it is done in time; else it is dropped. Work that is done at once sets no
-/// timer.
+/// Runs `work` with a timeout. `None` if it is not done in time; then it is dropped. Work that is done on its first poll
+/// sets no timer.
 pub(super) async fn within<T>(
     timeout: Option<Duration>,
     work: impl Future<Output = T>,

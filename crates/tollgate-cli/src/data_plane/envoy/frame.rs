@@ -1,30 +1,30 @@
-//! gRPC's frame around a message: a flag, a length, and the message.
+//! The gRPC frame: a flag, a length, and the message.
 
 use bytes::Bytes;
 
-/// The most bytes of a message. Clients of the proxy choose most of them: Envoy takes heads of 60 KiB, and
-/// may put a part of them into several entries.
+/// Maximum bytes of a message. Clients of the proxy choose most of them: Envoy accepts 60 KiB of header fields, and may
+/// copy one into several entries.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// The flag and the length.
+/// Bytes of the flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// What is wrong with a body that should be one message.
+/// Error in a body that should be one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// Fewer bytes than it says, or none at all.
+    /// Fewer bytes than the length says, or none at all.
     Truncated,
-    /// Something behind the message.
+    /// Bytes after the message.
     TrailingBytes,
-    /// No flag of gRPC.
+    /// The flag is not one of gRPC.
     InvalidFlag,
-    /// Compressed, which is not understood here.
+    /// The message is compressed, which is not supported.
     Compressed,
-    /// More than [`MESSAGE_BYTES_MAX`], by its own word.
+    /// The length is more than [`MESSAGE_BYTES_MAX`].
     TooLong,
 }
 
-/// The one message of a body.
+/// Decodes a body of one frame into its message.
 pub(crate) fn decode(body: &Bytes) -> Result<Bytes, FrameError> {
     let Some((prefix, message)) = body.split_first_chunk::<PREFIX_BYTES>() else {
         return Err(FrameError::Truncated);
@@ -46,7 +46,7 @@ pub(crate) fn decode(body: &Bytes) -> Result<Bytes, FrameError> {
     }
 }
 
-/// A message and its frame; there is room for so many bytes, and more is made if need be.
+/// Encodes the frame of the message that `write` appends; `room` is its expected length.
 pub(crate) fn encode(room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let mut out = Vec::with_capacity(PREFIX_BYTES + room);
     out.extend_from_slice(&[0; PREFIX_BYTES]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_opens_again() {
+    fn an_encoded_message_decodes_to_itself() {
         for length in [0, 1, 255, 256, MESSAGE_BYTES_MAX] {
             let message = vec![7; length];
             let framed = encode(16, |out| out.extend_from_slice(&message));

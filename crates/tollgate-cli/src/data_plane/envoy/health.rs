@@ -1,18 +1,18 @@
-//! `grpc.health.v1.Health`: whether this server wants calls.
+//! `grpc.health.v1.Health`: readiness of this server.
 //!
-//! `Watch` is not there, which the protocol allows: a stream that is open for as long as somebody looks
-//! would be one more thing to bound, and Envoy, Kubernetes and load balancers ask with `Check`.
+//! `Watch` is not implemented, which the protocol allows: long-lived streams would need a bound of their own, and Envoy,
+//! Kubernetes and load balancers use `Check`.
 
 use bytes::Bytes;
 
 use super::frame;
 use super::protobuf_writer;
 
-/// The services that can be asked for: all of them together, Envoy's by its name, and by the name that
-/// envoyproxy/ratelimit has for it.
+/// Names of services that a health check can ask for: the whole server, and Envoy's service by its own name and by the
+/// name in envoyproxy/ratelimit.
 const SERVICES: [&str; 3] = ["", "ratelimit", super::RATE_LIMIT_SERVICE];
 
-/// The framed answer; `None`: there is no such service.
+/// The framed reply; `None` if there is no such service.
 pub(super) fn check(service: &str, stopping: bool) -> Option<Bytes> {
     const SERVING: u64 = 1;
     const NOT_SERVING: u64 = 2;

@@ -1,8 +1,7 @@
-//! `POST /json`: the same question and answer as JSON, as envoyproxy/ratelimit has them, for whoever
-//! would try a rule with curl.
+//! `POST /json`: Envoy's request and response as JSON, as in envoyproxy/ratelimit, to try a rule with curl.
 //!
-//! The JSON is that of protocol buffers: names in either spelling, numbers also as strings, `null` as
-//! good as nothing, an unknown field an error; in answers, what has its default value is left out.
+//! This is the JSON mapping of protocol buffers: names in either spelling, numbers also as strings, `null` as absent,
+//! unknown fields as errors. Responses omit fields that have their default value.
 
 use std::borrow::Cow;
 
@@ -13,18 +12,18 @@ use super::messages::{RateLimitDescriptor, RateLimitEntry, RateLimitOverride, Ra
 use super::response::{DescriptorStatus, RlsCode, unit_name, unit_number_of_name};
 use super::service::{REFUSED_STATUS, RlsDecision, decide, descriptor_status};
 use crate::data_plane::answer::{ResponseContent, respond_in_dialects, write_number};
-use crate::data_plane::http::DataPlane;
+use crate::data_plane::check_service::CheckService;
 use crate::data_plane::json::reader::{self, JsonError, JsonReader};
 use crate::listeners::connection::ResponseBody;
 use crate::reply::{self, write_json_text};
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, DescriptorAnswer, ENTRIES_MAX};
 
-/// Room for most answers.
+/// Bytes reserved for a response.
 const ANSWER_BYTES: usize = 320;
 
-/// 200, 429 or 400.
+/// Responds with 200, 429 or 400.
 pub(in crate::data_plane) async fn answer(
-    plane: &DataPlane,
+    checks: &CheckService,
     body: &[u8],
 ) -> Response<ResponseBody> {
     let body = escape_invalid_utf8(body);
@@ -32,8 +31,7 @@ pub(in crate::data_plane) async fn answer(
         Ok(request) => request,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };
-    let beside = (&*plane.timing, &plane.warnings);
-    let described = match decide(&plane.gatekeeper, beside, &request).await {
+    let described = match decide(checks, &request).await {
         Ok(RlsDecision::Decided(described)) => described,
         Ok(RlsDecision::TooManyLimits(descriptors)) => {
             return too_many_limits_response(descriptors);
@@ -52,15 +50,15 @@ pub(in crate::data_plane) async fn answer(
     })
 }
 
-/// The answer where more limits apply than one decision holds.
+/// The response if more limits apply than one decision holds.
 fn too_many_limits_response(descriptors: usize) -> Response<ResponseBody> {
     let mut out = Vec::with_capacity(ANSWER_BYTES);
     write_response(&mut out, RlsCode::OverLimit, (0..descriptors).map(|_| REFUSED_STATUS));
     reply::json(StatusCode::TOO_MANY_REQUESTS, out)
 }
 
-/// JSON is text, and what applications pass on need not be: bytes inside of quotes that are no text are
-/// escaped, as they are in calls of gRPC. An error would be taken for yes.
+/// Escapes invalid UTF-8 inside quotes, as in gRPC calls. Applications pass on arbitrary bytes of their clients, and let
+/// requests pass on an error.
 fn escape_invalid_utf8(body: &[u8]) -> Cow<'_, [u8]> {
     if std::str::from_utf8(body).is_ok() {
         return Cow::Borrowed(body);
@@ -143,7 +141,7 @@ fn limit(reader: &mut JsonReader<'_>) -> Result<RateLimitOverride, JsonError> {
     Ok(limit)
 }
 
-/// A name such as `MINUTE`, or its number.
+/// Reads a unit: a name such as `MINUTE`, or its number.
 fn unit(reader: &mut JsonReader<'_>) -> Result<i32, JsonError> {
     let at = reader.next_offset();
     if !reader.is_string() {
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_their_position() {
         let many = format!("{{\"descriptors\":[{}]}}", vec!["{}"; 65].join(","));
         let rows = [
             (
@@ -268,8 +266,8 @@ mod tests {
             ),
             ("[]", "column 1: expected an object with any of domain"),
             (r#"{"domian":"d"}"#, "column 2: there is no field \"domian\": write any of domain"),
-            (r#"{"domain":"a","domain":"b"}"#, "column 15: \"domain\" stands twice"),
-            (r#"{"hitsAddend":1,"hits_addend":1}"#, "column 17: \"hits_addend\" stands twice"),
+            (r#"{"domain":"a","domain":"b"}"#, "column 15: \"domain\" appears twice"),
+            (r#"{"hitsAddend":1,"hits_addend":1}"#, "column 17: \"hits_addend\" appears twice"),
             (
                 r#"{"hitsAddend":4294967296}"#,
                 "column 15: expected a whole number from 0 to 4294967295",

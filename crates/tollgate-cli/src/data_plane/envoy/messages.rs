@@ -1,11 +1,10 @@
-//! The messages that callers send, as far as they are read: those of Envoy's rate limit service
+//! Request messages, as far as they are read: those of Envoy's rate limit service
 //! (`envoy/service/ratelimit/v3/rls.proto`, `envoy/extensions/common/ratelimit/v3/ratelimit.proto`) and of
 //! gRPC's health service (`grpc/health/v1/health.proto`).
 //!
-//! Names are those of the protocol. Fields that are not declared here are skipped, as the format wants
-//! it. Texts are borrowed from the message, and lists end one item behind what is allowed: the message is
-//! all the memory that a request takes, whatever is in it. What is answered is written field by field,
-//! in `response.rs`.
+//! Names are those of the protocol. Fields that are not declared here are skipped, as the format requires. Texts are
+//! borrowed from the message, and lists stop one item after the maximum, so that a request takes little more memory
+//! than its message. `response.rs` writes the response field by field.
 
 use std::borrow::Cow;
 
@@ -18,32 +17,32 @@ use super::protobuf_reader::{ProtobufError, ProtobufFields};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitRequest<'a> {
     pub(crate) domain: Cow<'a, str>,
-    /// Bound: one more than [`DESCRIPTORS_MAX`], so that too many are noticed.
+    /// Bound: [`DESCRIPTORS_MAX`] and one more, by which too many are noticed.
     pub(crate) descriptors: Vec<RateLimitDescriptor<'a>>,
-    /// For descriptors without their own; 0 counts as not said.
+    /// Hits of descriptors without `hits_addend` of their own; 0 counts as absent.
     pub(crate) hits_addend: u32,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitDescriptor<'a> {
-    /// Bound: one more than [`ENTRIES_MAX`].
+    /// Bound: [`ENTRIES_MAX`] and one more.
     pub(crate) entries: Vec<RateLimitEntry<'a>>,
     pub(crate) limit: Option<RateLimitOverride>,
-    /// `google.protobuf.UInt64Value`: if it is there, 0 is meant: a question that takes nothing.
+    /// `google.protobuf.UInt64Value`: unlike an absent value, 0 is a request that takes nothing.
     pub(crate) hits_addend: Option<u64>,
     pub(crate) is_negative_hits: bool,
 }
 
-/// `RateLimitDescriptor.Entry`. Clients of the proxy choose the bytes of values: those that are no text
-/// are escaped. An error would let the request pass.
+/// `RateLimitDescriptor.Entry`. Clients of the proxy choose the bytes of values: those that are not UTF-8 are escaped,
+/// because on an error Envoy would let the request pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitEntry<'a> {
     pub(crate) key: Cow<'a, str>,
     pub(crate) value: Cow<'a, str>,
 }
 
-/// `RateLimitDescriptor.RateLimitOverride`: a limit that the caller brings.
+/// `RateLimitDescriptor.RateLimitOverride`: a limit that the request states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitOverride {
     pub(crate) requests_per_unit: u32,
@@ -90,7 +89,7 @@ impl<'a> RateLimitDescriptor<'a> {
                         descriptor.entries.push(RateLimitEntry::read(bytes)?);
                     }
                 }
-                // A message that is sent in two parts is both of them together.
+                // A message field that appears twice is merged.
                 (2, value) => descriptor.limit.get_or_insert_default().read(value.bytes()?)?,
                 (3, value) => {
                     read_uint64_value(
@@ -164,11 +163,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_text_are_escaped() {
+    fn bytes_that_are_not_utf8_are_escaped() {
         let message = b"\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff\x12\x02\x1a\x00\x18\x03";
         let entry = RateLimitEntry { key: "k".into(), value: "%FF".into() };
         let first = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-        // Nothing in the wrapper is 0, which is something else than no wrapper.
+        // An empty wrapper is 0, unlike an absent one.
         let peek = RateLimitDescriptor { hits_addend: Some(0), ..RateLimitDescriptor::default() };
         let want =
             RateLimitRequest { domain: "d".into(), descriptors: vec![first, peek], hits_addend: 3 };
@@ -177,9 +176,8 @@ mod tests {
         assert_eq!(wrong, Err(ProtobufError));
     }
 
-    /// A message of nothing but beginnings takes no more than the bound allows.
     #[test]
-    fn lists_end_one_behind_what_is_allowed() {
+    fn lists_stop_one_after_the_maximum() {
         let descriptors = [0x12, 0].repeat(100_000);
         let request = RateLimitRequest::read(&descriptors).unwrap();
         assert_eq!(request.descriptors.len(), DESCRIPTORS_MAX + 1);

@@ -1,8 +1,8 @@
 //! Envoy's rate limit service: the grpc listener.
 //!
-//! Calls of gRPC are requests of HTTP/2 with a frame around their message and a code behind the answer.
-//! There are two to answer, so they are answered on the machinery of the other listeners: `call.rs` says what
-//! is a call and how it is replied to, `service.rs` and `health.rs` are the two services.
+//! A gRPC call is an HTTP/2 request with a frame around its message and a status code in the trailers. There are only
+//! two methods, so they run on the HTTP connections of the other listeners: `call.rs` reads calls and builds replies,
+//! `service.rs` and `health.rs` are the two services.
 
 pub(crate) mod code;
 pub(super) mod json;
@@ -23,13 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
+use super::check_service::CheckService;
 use super::facts::escape_non_utf8;
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::request_body::RequestBody;
 use crate::listeners::tokens::Tokens;
-use crate::metrics::DecisionTiming;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
 use call::{GrpcError, GrpcResult};
 use code::{GrpcCode, GrpcCodeCounters};
 use messages::{HealthCheckRequest, RateLimitRequest};
@@ -39,17 +37,15 @@ const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Answers on the grpc listener.
 pub(crate) struct EnvoyListener {
-    pub(crate) gatekeeper: Arc<ServerGatekeeper>,
-    /// Who may ask; `None`: whoever reaches the listener.
+    pub(crate) checks: CheckService,
+    /// Accepted tokens; `None` admits every client that reaches the listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
-    pub(crate) timing: Arc<DecisionTiming>,
-    /// Set while the server stops: health says so.
+    /// Set while the server stops; health checks report it.
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) codes: Arc<GrpcCodeCounters>,
-    pub(crate) warnings: Warnings,
 }
 
-/// What can be called.
+/// A gRPC method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrpcMethod {
     ShouldRateLimit,
@@ -72,16 +68,15 @@ const NO_SUCH_METHOD: &str = "There is no such method. There are: \
     envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit, grpc.health.v1.Health/Check.";
 
 const TOKEN_REQUIRED: &str =
-    "This listener takes a token: send the metadata `authorization: Bearer <token>`.";
+    "This listener requires a token: send the metadata `authorization: Bearer <token>`.";
 
 impl Handler for EnvoyListener {
-    /// Envoy sends the calls of all its requests over one connection for each of its threads, and opens
-    /// more where these are not enough. What a client sends before it has heard of this bound and is beyond it
-    /// is refused, and it may lose the connection: so it is not small. What the calls take up together is
-    /// bounded by the allowance for bodies.
+    /// Envoy sends the calls of all its requests over one connection per thread, and opens more when these are full.
+    /// Streams that a client opens beyond this bound, before it has received it, are refused and may cost it the
+    /// connection, so the bound is not small. The allowance for bodies bounds the memory of all calls.
     const STREAMS_MAX: u32 = 1_000;
 
-    /// Calls of gRPC need it.
+    /// HTTP/2 only: gRPC needs it.
     const VERSIONS: &'static [&'static str] = &["h2"];
 
     async fn answer(
@@ -120,7 +115,7 @@ impl EnvoyListener {
             Err(failed)
                 if failed == call::MESSAGE_TOO_LONG && called == GrpcMethod::ShouldRateLimit =>
             {
-                return Ok(service::refuse_oversized_message(&self.gatekeeper, &self.warnings));
+                return Ok(service::refuse_oversized_message(&self.checks));
             }
             message => message?,
         };
@@ -128,8 +123,7 @@ impl EnvoyListener {
             GrpcMethod::ShouldRateLimit => {
                 let request =
                     RateLimitRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
-                let beside = (&*self.timing, &self.warnings);
-                service::answer(&self.gatekeeper, beside, &request).await
+                service::answer(&self.checks, &request).await
             }
             GrpcMethod::HealthCheck => {
                 let request =
@@ -142,5 +136,5 @@ impl EnvoyListener {
     }
 }
 
-const NO_SUCH_SERVICE: &str = "There is no such service here: ask for the empty name, for \
-    \"ratelimit\", or for \"envoy.service.ratelimit.v3.RateLimitService\".";
+const NO_SUCH_SERVICE: &str = "There is no such service: use the empty name, \
+    \"ratelimit\" or \"envoy.service.ratelimit.v3.RateLimitService\".";

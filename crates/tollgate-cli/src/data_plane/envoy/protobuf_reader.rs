@@ -1,13 +1,13 @@
-//! Protocol buffers, read: one field after the other, nothing copied.
+//! Reads protocol buffers: one field after the other, nothing copied.
 
-/// No message: it broke off, or it was never one.
+/// The message is truncated or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtobufError;
 
-/// The deepest that groups, which nobody uses any more, may stand in each other.
+/// Maximum depth of groups, a deprecated feature.
 const GROUPS_MAX: usize = 100;
 
-/// The greatest number of a field.
+/// Maximum number of a field.
 const FIELD_MAX: u64 = (1 << 29) - 1;
 
 /// The fields of a message.
@@ -16,13 +16,13 @@ pub(crate) struct ProtobufFields<'a> {
     rest: &'a [u8],
 }
 
-/// The value of a field, as far as it can be told without knowing the field.
+/// The value of a field, as far as its wire type tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtobufValue<'a> {
     Number(u64),
     /// Bytes, a text or a message.
     Bytes(&'a [u8]),
-    /// Something that no field here has.
+    /// A type that no field here has.
     Other,
 }
 
@@ -42,7 +42,7 @@ impl<'a> ProtobufValue<'a> {
     }
 }
 
-/// How a value is encoded.
+/// Wire type: the encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProtobufWireType {
     Varint,
@@ -83,10 +83,10 @@ impl<'a> ProtobufFields<'a> {
         Ok(Some((field, value)))
     }
 
-    /// Goes behind the end of a group that has begun.
+    /// Skips the rest of a group.
     #[cold]
     fn skip_group(&mut self, field: u32) -> Result<(), ProtobufError> {
-        // Bound: `GROUPS_MAX`; one more is no message.
+        // Bound: `GROUPS_MAX`; one more is an error.
         let mut open = vec![field];
         while let Some(innermost) = open.last().copied() {
             let (field, encoding) = self.tag()?;
@@ -133,7 +133,7 @@ impl<'a> ProtobufFields<'a> {
         for place in 0..10 {
             let (byte, rest) = self.rest.split_first().ok_or(ProtobufError)?;
             self.rest = rest;
-            // Of the tenth byte there is room for one bit.
+            // Only one bit of the tenth byte fits.
             if place == 9 && *byte > 1 {
                 return Err(ProtobufError);
             }

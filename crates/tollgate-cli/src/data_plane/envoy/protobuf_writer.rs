@@ -1,12 +1,11 @@
-//! Protocol buffers, written: fields one after the other into one buffer, without a tree of messages
-//! that would be built only to be encoded.
+//! Writes protocol buffers: one field after the other into one buffer, without building a tree of messages first.
 
-/// How a number is encoded.
+/// Wire type of numbers.
 const VARINT: u32 = 0;
-/// How bytes, texts and messages are.
+/// Wire type of bytes, strings and messages.
 const DELIMITED: u32 = 2;
 
-/// A number, or an enumeration's. 0 is the default of every field and is not sent.
+/// Writes a number or an enum value. 0 is the default of every field and is omitted.
 pub(crate) fn write_number(out: &mut Vec<u8>, field: u32, number: u64) {
     if number > 0 {
         write_varint(out, (field << 3 | VARINT).into());
@@ -14,7 +13,7 @@ pub(crate) fn write_number(out: &mut Vec<u8>, field: u32, number: u64) {
     }
 }
 
-/// Bytes or text. None at all is the default, and is not sent.
+/// Writes bytes or text. Empty is the default and is omitted.
 pub(crate) fn write_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         write_varint(out, (field << 3 | DELIMITED).into());
@@ -23,11 +22,11 @@ pub(crate) fn write_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     }
 }
 
-/// A message inside of this one, or bytes whose length is not known before; sent also if it is empty.
+/// Writes a nested message, or bytes of unknown length. Written even if empty.
 pub(crate) fn write_delimited(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     write_varint(out, (field << 3 | DELIMITED).into());
     let length_at = out.len();
-    // Nearly all are shorter than 128 bytes, and their length is one byte.
+    // Most are shorter than 128 bytes, and their length is one byte.
     out.push(0);
     write(out);
     let length = out.len() - length_at - 1;
@@ -35,7 +34,7 @@ pub(crate) fn write_delimited(out: &mut Vec<u8>, field: u32, write: impl FnOnce(
         out[length_at] = length as u8;
         return;
     }
-    // Longer ones move over.
+    // Longer ones are moved to make room for more bytes of length.
     let mut digits = Vec::new();
     write_varint(&mut digits, length as u64);
     out.splice(length_at..=length_at, digits);

@@ -1,11 +1,11 @@
-//! `envoy.service.ratelimit.v3.RateLimitResponse`, written straight into the frame that is sent.
+//! `envoy.service.ratelimit.v3.RateLimitResponse`, written directly into the frame that is sent.
 
 use tollgate_rules::descriptors::Unit;
 
 use super::protobuf_writer;
 
-/// What is said of a descriptor, and of the whole request. There is a third in the protocol, UNKNOWN;
-/// Envoy lets requests pass on it, so it is never sent.
+/// Code of a descriptor or of the whole request. The protocol has a third one, UNKNOWN, which is never sent: Envoy lets
+/// requests pass on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RlsCode {
     Ok = 1,
@@ -17,7 +17,7 @@ impl RlsCode {
         if over { RlsCode::OverLimit } else { RlsCode::Ok }
     }
 
-    /// As JSON spells it.
+    /// Name in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             RlsCode::Ok => "OK",
@@ -40,15 +40,14 @@ pub(crate) struct DescriptorStatus<'a> {
 /// `RateLimitResponse.RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RlsLimit<'a> {
-    /// Empty: it has none.
+    /// Name of the limit; empty if it has none.
     pub(crate) name: &'a str,
     pub(crate) requests_per_unit: u32,
-    /// `None`: the period is not one of those that the protocol knows.
+    /// Period; `None` if the protocol has no unit for it.
     pub(crate) unit: Option<Unit>,
 }
 
-/// The numbers of units in the protocol, with the names that JSON has for them. What is no unit has the
-/// number 0.
+/// Units with their numbers in the protocol and their names in JSON. Number 0 is UNKNOWN.
 const UNITS: [(Unit, u8, &str); 7] = [
     (Unit::Second, 1, "SECOND"),
     (Unit::Minute, 2, "MINUTE"),
@@ -69,25 +68,25 @@ pub(crate) fn unit_name(unit: Unit) -> &'static str {
     UNITS.iter().find(|(known, _, _)| *known == unit).map_or("UNKNOWN", |(_, _, name)| *name)
 }
 
-/// The unit of a number in a request. Requests have no week there.
+/// The unit with this number in a request. Requests have no weeks.
 pub(crate) fn unit_of_number(number: i32) -> Option<Unit> {
     let known =
         UNITS.iter().find(|(unit, known, _)| i32::from(*known) == number && *unit != Unit::Week);
     known.map(|(unit, _, _)| *unit)
 }
 
-/// The number that JSON writes as this name; of no unit if there is none.
+/// The number of the unit with this name in JSON; 0 for UNKNOWN, `None` for other names.
 pub(crate) fn unit_number_of_name(name: &str) -> Option<i32> {
     let known = UNITS.iter().find(|(_, _, known)| *known == name);
     known.map(|(_, number, _)| i32::from(*number)).or((name == "UNKNOWN").then_some(0))
 }
 
-/// What is said of the request as a whole.
+/// Writes the code of the whole request.
 pub(crate) fn write_overall_code(out: &mut Vec<u8>, verdict: RlsCode) {
     protobuf_writer::write_number(out, 1, verdict as u64);
 }
 
-/// What is said of the next descriptor.
+/// Writes the status of the next descriptor.
 pub(crate) fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
     protobuf_writer::write_delimited(out, 2, |out| {
         protobuf_writer::write_number(out, 1, status.code as u64);
@@ -107,7 +106,7 @@ pub(crate) fn write_status(out: &mut Vec<u8>, status: &DescriptorStatus<'_>) {
     });
 }
 
-/// A header field that the client of the proxy is to get.
+/// Writes a header field for the client of the proxy.
 pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
     protobuf_writer::write_delimited(out, 3, |out| {
         protobuf_writer::write_bytes(out, 1, name.as_bytes());
@@ -115,7 +114,7 @@ pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: impl FnOnce(&mu
     });
 }
 
-/// The body that the client of the proxy is to get.
+/// Writes the body for the client of the proxy.
 pub(crate) fn write_body(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     protobuf_writer::write_delimited(out, 5, body);
 }

@@ -1,4 +1,4 @@
-//! `ShouldRateLimit`: a request of Envoy's becomes descriptors, the answer becomes a response.
+//! `ShouldRateLimit`: turns Envoy's request into descriptors, and the gatekeeper's answer into a response.
 
 use std::borrow::Cow;
 
@@ -20,34 +20,28 @@ use super::response::{
     write_overall_code, write_status,
 };
 use crate::data_plane::answer::{for_each_field, write_display};
-use crate::metrics::DecisionTiming;
-use crate::store::ServerGatekeeper;
-use crate::warnings::Warnings;
+use crate::data_plane::check_service::CheckService;
 
-/// Room for most responses.
+/// Bytes reserved for a response.
 const RESPONSE_BYTES: usize = 480;
 
-/// What is wrong with a request, for whoever sent it.
+/// Message about an invalid request, for the client.
 pub(in crate::data_plane) type InvalidRequestText = Cow<'static, str>;
 
-/// What comes of a request.
+/// Result of a valid request.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly every request has the large one")]
 pub(in crate::data_plane) enum RlsDecision {
     Decided(DescriptorAnswer),
-    /// More limits apply than one decision holds, or more are stated than there is room for: so many
-    /// descriptors are refused. It is no error, on which Envoy would let the request pass: what clients
-    /// send decides which limits apply.
+    /// More limits apply than one decision holds, or more are stated than there is room for: all descriptors, this
+    /// many, are refused. It is not an error, because Envoy lets requests pass on errors, and clients of the proxy
+    /// influence which limits apply.
     TooManyLimits(usize),
 }
 
 /// Answers a call.
-pub(super) async fn answer(
-    gatekeeper: &ServerGatekeeper,
-    (timing, warnings): (&DecisionTiming, &Warnings),
-    request: &RateLimitRequest<'_>,
-) -> GrpcResult {
-    let decided = decide(gatekeeper, (timing, warnings), request).await;
+pub(super) async fn answer(checks: &CheckService, request: &RateLimitRequest<'_>) -> GrpcResult {
+    let decided = decide(checks, request).await;
     let decided =
         decided.map_err(|message| GrpcError { code: GrpcCode::InvalidArgument, message })?;
     Ok(frame::encode(RESPONSE_BYTES, |out| match &decided {
@@ -56,24 +50,22 @@ pub(super) async fn answer(
     }))
 }
 
-/// The answer to a message that is too long to be read. Clients make messages long, and on an error Envoy
-/// would let them pass.
-pub(super) fn refuse_oversized_message(
-    gatekeeper: &ServerGatekeeper,
-    warnings: &Warnings,
-) -> Bytes {
+/// The response to a message that is too long to be read: a refusal, because clients of the proxy can make messages
+/// long, and on an error Envoy would let them pass.
+pub(super) fn refuse_oversized_message(checks: &CheckService) -> Bytes {
+    let CheckService { gatekeeper, warnings, .. } = checks;
     let (why, now) = (DescriptorError::TooLong, gatekeeper.now());
     gatekeeper.notify_undecided(&gatekeeper.rules(), why, now);
     warnings.too_many_limits(why, now);
     frame::encode(RESPONSE_BYTES, |out| write_refused(out, 0))
 }
 
-/// Decides a request, however it was sent.
+/// Decides a request that was sent as protocol buffers or as JSON.
 pub(in crate::data_plane) async fn decide(
-    gatekeeper: &ServerGatekeeper,
-    (timing, warnings): (&DecisionTiming, &Warnings),
+    checks: &CheckService,
     request: &RateLimitRequest<'_>,
 ) -> Result<RlsDecision, InvalidRequestText> {
+    let CheckService { gatekeeper, timing, warnings, .. } = checks;
     let each = request.descriptors.iter().flat_map(|one| &one.entries);
     let entries: Vec<_> =
         each.map(|entry| DescriptorEntry { name: &entry.key, value: &entry.value }).collect();
@@ -87,8 +79,8 @@ pub(in crate::data_plane) async fn decide(
     }
     let ask = DescriptorAsk { domain: &request.domain, descriptors: &descriptors };
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    // What a decision needs on its way is large, and all that a call keeps while it waits is copied when
-    // its task is made. In memory nothing waits; otherwise the decision has a place of its own.
+    // The future of a decision is large, and hyper copies the whole future of a call when it spawns its task. If the
+    // store answers at once, nothing is kept across an await; otherwise the decision is boxed.
     let decided = match gatekeeper.answers_at_once() {
         true => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
             rules,
@@ -114,11 +106,11 @@ pub(in crate::data_plane) async fn decide(
     }
 }
 
-/// What a descriptor asks for: its own hits if it has any, else the request's; `None`: neither says.
+/// Hits of a descriptor: its own, else those of the request; `None` if both are absent.
 fn hits(request: &RateLimitRequest<'_>, asked: &RateLimitDescriptor<'_>) -> Option<Hits> {
     let of_all = (request.hits_addend > 0).then_some(request.hits_addend.into());
     let said = asked.hits_addend.or(of_all);
-    // More than any limit has: it is refused, forced or given back as far as there is anything.
+    // More than any limit can hold, so the result is the same.
     let said = said.map(|number| number.min(MAX_EXACT));
     match asked.is_negative_hits {
         true => Some(Hits::Refund(said)),
@@ -126,7 +118,7 @@ fn hits(request: &RateLimitRequest<'_>, asked: &RateLimitDescriptor<'_>) -> Opti
     }
 }
 
-/// The limit that the caller brings.
+/// The limit that the descriptor states.
 fn stated_limit(
     asked: &RateLimitDescriptor<'_>,
 ) -> Result<Option<StatedLimit>, InvalidRequestText> {
@@ -139,7 +131,7 @@ fn stated_limit(
     Ok(Some(StatedLimit { units: limit.requests_per_unit, unit }))
 }
 
-/// As a sentence of its own.
+/// The error as a sentence: capital letter and full stop.
 fn error_sentence(error: DescriptorError) -> String {
     let text = error.to_string();
     let mut letters = text.chars();
@@ -147,10 +139,10 @@ fn error_sentence(error: DescriptorError) -> String {
     first.chain(letters).chain(['.']).collect()
 }
 
-/// What is said of a descriptor, in the protocol's numbers.
+/// The status of a descriptor in the terms of the protocol.
 pub(in crate::data_plane) fn descriptor_status<'a>(status: &Status<'a>) -> DescriptorStatus<'a> {
     let least = u64::from(status.over);
-    // Not before it helps to come back; where no wait helps, there is still an end of what was used.
+    // Not before a retry can succeed; if it never can, the time until the use has expired.
     let wait = Some(status.retry_after).filter(|wait| !wait.is_never()).unwrap_or_default();
     let reset = status.reset_after.max(wait).seconds();
     let limit = status.limit.as_ref();
@@ -170,7 +162,7 @@ fn saturated(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Says of each descriptor that it is refused, and nothing of limits.
+/// Writes a refusal of each descriptor, without limits.
 fn write_refused(out: &mut Vec<u8>, descriptors: usize) {
     write_overall_code(out, RlsCode::OverLimit);
     for _ in 0..descriptors {
@@ -178,7 +170,7 @@ fn write_refused(out: &mut Vec<u8>, descriptors: usize) {
     }
 }
 
-/// What is said of a descriptor that was not decided.
+/// The status of a descriptor that was refused without a decision.
 pub(in crate::data_plane) const REFUSED_STATUS: DescriptorStatus<'static> = DescriptorStatus {
     code: RlsCode::OverLimit,
     current_limit: None,

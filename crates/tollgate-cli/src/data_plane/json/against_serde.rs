@@ -1,4 +1,4 @@
-//! The reader against a general reader of JSON, on bodies that went wrong in a few places.
+//! Compares the reader with serde_json, on randomly mutated bodies.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use super::{CHECK_FIELDS, CheckBody, read_batch};
 
 const SEEDS: u64 = 20_000;
 
-/// Bodies to begin with; between them they have everything that JSON has.
+/// Bodies to mutate; together they have every construct of JSON.
 const BODIES: [&str; 6] = [
     r#"{"method":"get","path":"/a\u00e9\ud83d\ude00","ip":"::ffff:192.0.2.1","user":"42"}"#,
     r#" { "tier" : null , "api_key" : "k\"\\\/\b\f\n\r\t" , "cost" : 9007199254740991 } "#,
@@ -23,7 +23,7 @@ const BODIES: [&str; 6] = [
     "{}",
 ];
 
-/// What is put into them.
+/// Pieces that mutations insert.
 const PIECES: [&str; 26] = [
     "\"",
     "\\",
@@ -139,7 +139,7 @@ fn read_with_serde(body: &[u8]) -> Option<CheckBody<'_>> {
     Some(asked)
 }
 
-/// A string, in which half of a pair is spelt as bytes that are no text: serde gives them as bytes.
+/// A string whose lone surrogates are escaped like bytes that are not UTF-8; serde passes them as bytes.
 struct SerdeText(String);
 
 impl<'de> Deserialize<'de> for SerdeText {
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for SerdeText {
     }
 }
 
-/// An object, member by member, as it was written.
+/// Members of an object, in order.
 struct SerdeMembers<V>(Vec<(SerdeText, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for SerdeMembers<V> {

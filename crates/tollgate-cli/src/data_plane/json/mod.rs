@@ -1,9 +1,8 @@
-//! What callers send, as JSON: read in place, and strictly, because a misspelt field that is
-//! ignored would be a limit that is not applied.
+//! JSON bodies of checks, read in place. Unknown fields are errors: if a misspelt one were ignored, its limit would not
+//! apply.
 //!
-//! The shapes are here, the letters in `reader.rs`. Both are written by hand and for these bodies
-//! only: every value has one type, so nothing is skipped and nothing nests. What is taken is what a
-//! general reader of JSON takes, which `against_serde.rs` checks.
+//! The fields are here, the syntax is in `reader.rs`. Both are written for these bodies only: every value has one type,
+//! so nothing is skipped and nothing nests. `against_serde.rs` checks that they accept the same bodies as serde_json.
 
 #[cfg(test)]
 mod against_serde;
@@ -19,13 +18,13 @@ use self::reader::{JsonError, JsonReader};
 
 pub(crate) use self::plain_prefix::plain_prefix_len;
 
-/// The most header fields of one question.
+/// Maximum header fields of one check.
 const HEADERS_MAX: usize = 100;
 
-/// The most questions of a batch.
+/// Maximum checks of a batch.
 pub(super) const BATCH_MAX: usize = 1_000;
 
-/// Every field that a body can have.
+/// A field of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyField {
     Method,
@@ -40,7 +39,7 @@ enum BodyField {
     Reservation,
 }
 
-/// The same, by name and in this order.
+/// Names of the fields, in the order of [`BodyField`].
 const FIELD_NAMES: [&str; 10] = [
     "method",
     "path",
@@ -91,14 +90,14 @@ impl BodyFieldSet {
         self.0 >> field as u16 & 1 == 1
     }
 
-    /// Their names.
+    /// Names of the fields.
     pub(super) fn names(self) -> Vec<&'static str> {
         let known = FIELD_NAMES.iter().enumerate().filter(|(index, _)| self.0 >> index & 1 == 1);
         known.map(|(_, name)| *name).collect()
     }
 }
 
-/// A question as it was sent. Everything is optional, and `null` is nothing.
+/// The body of a check. Every field is optional, and `null` counts as absent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CheckBody<'a> {
     pub(super) method: Option<Cow<'a, str>>,
@@ -118,7 +117,7 @@ pub(super) struct CheckBody<'a> {
 type JsonHeader<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> CheckBody<'a> {
-    /// Reads a body that may have these fields; an empty one has none.
+    /// Reads a body that may have these fields. An empty body is `{}`.
     pub(super) fn read(body: &'a [u8], fields: BodyFieldSet) -> Result<CheckBody<'a>, String> {
         let mut asked = CheckBody::default();
         if !body.is_empty() {
@@ -127,7 +126,7 @@ impl<'a> CheckBody<'a> {
         Ok(asked)
     }
 
-    /// Whether it has a fact or a cost, not only a reservation.
+    /// Returns true if it has a fact or a cost, not only a reservation.
     pub(super) fn has_check_fields(&self) -> bool {
         *self != CheckBody { reservation: self.reservation.clone(), ..CheckBody::default() }
     }
@@ -139,7 +138,7 @@ pub(super) fn read_batch(body: &[u8]) -> Result<Vec<CheckBody<'_>>, String> {
 }
 
 impl<'a> JsonReader<'a> {
-    /// A list of checks.
+    /// Reads an array of checks.
     fn check_batch(&mut self) -> Result<Vec<CheckBody<'a>>, JsonError> {
         if !self.take_byte(b'[') {
             return Err(self.expected_error(&format!("an array of at most {BATCH_MAX} checks")));
@@ -168,7 +167,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// One question: an object of these fields. Filled in place: it is large.
+    /// Reads one check: an object of these fields. Filled in place, because it is large.
     fn check_body(
         &mut self,
         fields: BodyFieldSet,
@@ -190,7 +189,7 @@ impl<'a> JsonReader<'a> {
                 return Err(self.error_at(name_at, problem));
             };
             if seen.has(field) {
-                return Err(self.error_at(name_at, format!("{name:?} stands twice")));
+                return Err(self.error_at(name_at, format!("{name:?} appears twice")));
             }
             seen = seen.with(field);
             self.check_body_field(field, asked)?;
@@ -235,7 +234,7 @@ impl<'a> JsonReader<'a> {
         loop {
             let (name_at, name) = self.member_name()?;
             if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
-                return Err(self.error_at(name_at, format!("the header {name:?} stands twice")));
+                return Err(self.error_at(name_at, format!("the header {name:?} appears twice")));
             }
             if headers.len() == HEADERS_MAX {
                 let problem = format!("\"headers\" has more than {HEADERS_MAX} fields");
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_their_position() {
         let many = (0..101).map(|n| format!("\"h{n}\":\"\"")).collect::<Vec<_>>().join(",");
         let many = format!("{{\"headers\":{{{many}}}}}");
         let whole = "expected a whole number from 0 to 9007199254740991 for \"cost\", found";
@@ -321,9 +320,9 @@ mod tests {
             ),
             (r#"{"path":5}"#, "column 9: expected a string for \"path\", found `5`."),
             (r#"{"path":nul}"#, "column 9: expected a string for \"path\", found `nul`."),
-            (r#"{"path":"a}"#, "column 9: this string does not end."),
+            (r#"{"path":"a}"#, "column 9: this string has no closing quote."),
             (r#"{"path":"\ud83"}"#, "column 10: there is no such escape."),
-            (r#"{"user":"a","user":"b"}"#, "column 13: \"user\" stands twice."),
+            (r#"{"user":"a","user":"b"}"#, "column 13: \"user\" appears twice."),
             (r#"{"cost":-1}"#, &format!("column 9: {whole} `-1`.")),
             (r#"{"cost":1.0}"#, &format!("column 9: {whole} `1.0`.")),
             (r#"{"cost":01}"#, &format!("column 9: {whole} `01`.")),
@@ -338,7 +337,7 @@ mod tests {
                 "column 12: expected an object of strings for \"headers\", found an array.",
             ),
             (r#"{"headers":{"a":1}}"#, "column 17: expected a string for \"a header\", found `1`."),
-            (r#"{"headers":{"A":"","a":""}}"#, "column 20: the header \"a\" stands twice."),
+            (r#"{"headers":{"A":"","a":""}}"#, "column 20: the header \"a\" appears twice."),
             ("{\"path\":\"\u{e9}\u{1}\"}", "column 11: control character in a string"),
             (&many, "column 903: \"headers\" has more than 100 fields."),
         ];
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_pair_is_spelt_as_bytes_that_are_no_text() {
+    fn lone_surrogates_are_escaped_like_bytes_that_are_not_utf8() {
         // As the bytes ED A0 80, which other listeners get.
         let rows = [
             (r"\ud800", "%ED%A0%80"),

@@ -1,13 +1,13 @@
-//! Text that stands for itself in JSON, which nearly all text does.
+//! Finds the characters that JSON strings escape; most strings have none.
 
-/// How many bytes stand for themselves in a JSON string, until the first that does not.
+/// Number of bytes before the first quote, backslash or control character.
 #[inline]
 pub(crate) fn plain_prefix_len(text: &[u8]) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = text.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        // Eight at once: a byte below another wraps around in a subtraction, and its top bit
-        // shows it. Above the first such byte the others may be wrong, and are not looked at.
+        // Eight bytes at once: subtracting a larger byte borrows, which sets the top bit. Borrows may falsify bytes above
+        // the first match, which are ignored.
         let word = u64::from_le_bytes(*word);
         let (quote, escape) = (word ^ (EACH * 0x22), word ^ (EACH * 0x5c));
         let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound) & !word;

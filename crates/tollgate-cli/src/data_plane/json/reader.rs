@@ -1,5 +1,5 @@
-//! Strict JSON (RFC 8259), read from left to right: strings, whole numbers, null, and what stands
-//! between them. Strings are borrowed unless they have escapes.
+//! A strict JSON reader (RFC 8259) for strings, whole numbers, booleans, null, objects and arrays of known shape.
+//! Strings are borrowed unless they have escapes.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,15 @@ use tollgate::time::MAX_EXACT;
 
 use super::plain_prefix_len;
 
-/// The most characters of a wrong value that are shown.
+/// Maximum characters of a wrong value that an error shows.
 const SHOWN_CHARS_MAX: usize = 60;
 
+/// Reads a whole body with `what`. An error names its line and column.
 pub(crate) fn read<'a, T>(
     body: &'a [u8],
     what: impl FnOnce(&mut JsonReader<'a>) -> Result<T, JsonError>,
 ) -> Result<T, String> {
-    // Looked at once as a whole, so that no string need be.
+    // Validated once as a whole, so that strings need not be.
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("The body is not UTF-8: see byte {}.", error.valid_up_to()))?;
     let mut reader = JsonReader { text, offset: 0 };
@@ -32,7 +33,7 @@ pub(crate) fn read<'a, T>(
     })
 }
 
-/// What is wrong, and at which byte. In a box, because it is rare and readers return it often.
+/// A problem and its offset. Boxed, because errors are rare and most functions return a result.
 pub(crate) type JsonError = Box<JsonErrorDetails>;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct JsonErrorDetails {
     pub(crate) problem: String,
 }
 
-/// Reads a text from left to right.
+/// A position in a JSON text.
 pub(crate) struct JsonReader<'a> {
     text: &'a str,
     offset: usize,
@@ -57,7 +58,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// A whole number; `1.0` and `1e3` are none.
+    /// Reads a whole number or null; `1.0` and `1e3` are errors.
     pub(crate) fn number_or_null(&mut self, name: &str) -> Result<Option<u64>, JsonError> {
         if self.peek() == Some(b'n') && self.take_null_here() {
             return Ok(None);
@@ -79,7 +80,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// A whole number up to this one, also in quotes.
+    /// Reads a whole number up to `most`, with or without quotes, or null.
     pub(crate) fn number_or_text_or_null(
         &mut self,
         name: &str,
@@ -106,7 +107,7 @@ impl<'a> JsonReader<'a> {
         })
     }
 
-    /// `true` or `false`.
+    /// Reads `true`, `false` or null.
     pub(crate) fn boolean_or_null(&mut self, name: &str) -> Result<Option<bool>, JsonError> {
         let rest = &self.text.as_bytes()[self.next_offset()..];
         for (word, value) in [("true", Some(true)), ("false", Some(false)), ("null", None)] {
@@ -118,8 +119,8 @@ impl<'a> JsonReader<'a> {
         Err(self.expected_error(&format!("true or false for {name:?}")))
     }
 
-    /// An object of these fields, each once and in either spelling (`oneName`, `one_name`): what reads a
-    /// value is told the number of its field. At most 32 fields.
+    /// Reads an object of these fields, each at most once and in either spelling (`oneName`, `one_name`). `value` reads
+    /// the value of the field with the given index. At most 32 fields.
     pub(crate) fn object(
         &mut self,
         fields: &[&str],
@@ -143,7 +144,7 @@ impl<'a> JsonReader<'a> {
                 return Err(self.error_at(at, problem));
             };
             if seen >> field & 1 == 1 {
-                return Err(self.error_at(at, format!("{name:?} stands twice")));
+                return Err(self.error_at(at, format!("{name:?} appears twice")));
             }
             seen |= 1 << field;
             value(self, field)?;
@@ -153,7 +154,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// A list of at most so many, `what` in words; null is an empty one.
+    /// Reads an array of at most `most` items, or null as an empty one. `what` names it in errors.
     pub(crate) fn list<T>(
         &mut self,
         what: &str,
@@ -182,18 +183,18 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Whether nothing stands here; if so, goes on behind it.
+    /// Skips a null. Returns true if there was one.
     pub(crate) fn take_null(&mut self) -> bool {
         self.peek();
         self.take_null_here()
     }
 
-    /// Whether a string begins here.
+    /// Returns true if a string begins here.
     pub(crate) fn is_string(&mut self) -> bool {
         self.peek() == Some(b'"')
     }
 
-    /// The name of a member, where it stands, and the colon behind it.
+    /// Reads the name of a member and the colon after it. Returns the offset of the name, too.
     pub(crate) fn member_name(&mut self) -> Result<(usize, Cow<'a, str>), JsonError> {
         if self.peek() != Some(b'"') {
             return Err(self.expected_error("the name of a field, in quotes"));
@@ -206,7 +207,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Whether there is another member, or the object ends.
+    /// Reads a comma or the end of the object. Returns true if another member follows.
     #[inline]
     pub(crate) fn has_another_member(&mut self) -> Result<bool, JsonError> {
         if self.take_byte(b',') {
@@ -218,7 +219,7 @@ impl<'a> JsonReader<'a> {
         Err(self.expected_error("`,` or `}`"))
     }
 
-    /// The string that begins here.
+    /// Reads the string that begins here.
     #[inline]
     fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let start = self.offset + 1;
@@ -230,7 +231,7 @@ impl<'a> JsonReader<'a> {
         self.string_with_escapes(end).map(Cow::Owned)
     }
 
-    /// The same, if it is not plain: up to `end` it is.
+    /// Reads a string with escapes; there are none before `end`.
     #[cold]
     fn string_with_escapes(&mut self, mut end: usize) -> Result<String, JsonError> {
         let begin = self.offset;
@@ -239,7 +240,7 @@ impl<'a> JsonReader<'a> {
         loop {
             whole.extend_from_slice(&self.text.as_bytes()[start..end]);
             match self.text.as_bytes().get(end) {
-                None => return Err(self.error_at(begin, "this string does not end".into())),
+                None => return Err(self.error_at(begin, "this string has no closing quote".into())),
                 Some(b'"') => {
                     self.offset = end + 1;
                     return Ok(escape_non_utf8(&whole).into_owned());
@@ -260,18 +261,18 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Where the next thing stands.
+    /// Offset of the next token.
     pub(crate) fn next_offset(&mut self) -> usize {
         self.peek();
         self.offset
     }
 
-    /// Goes back to a place, to say what is wrong there.
+    /// Goes back to an offset, for an error about the token there.
     pub(crate) fn rewind_to(&mut self, place: usize) {
         self.offset = place;
     }
 
-    /// The next byte that is not space.
+    /// Skips white space and returns the next byte.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         loop {
@@ -282,7 +283,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Whether the next byte is this one; if so, goes on behind it.
+    /// Skips white space and this byte. Returns true if it was there.
     #[inline]
     pub(crate) fn take_byte(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
@@ -301,7 +302,7 @@ impl<'a> JsonReader<'a> {
         Box::new(JsonErrorDetails { offset: at, problem })
     }
 
-    /// Something else should stand here.
+    /// The error for an unexpected token.
     #[cold]
     pub(crate) fn expected_error(&self, what: &str) -> JsonError {
         let found = match self.text.as_bytes().get(self.offset) {
@@ -313,7 +314,7 @@ impl<'a> JsonReader<'a> {
         self.error_at(self.offset, format!("expected {what}, found {found}"))
     }
 
-    /// What stands here, as it was written.
+    /// Text of the token that begins here.
     fn token(&self) -> String {
         let rest = &self.text[self.offset..];
         let is_string = rest.starts_with('"');
@@ -328,7 +329,7 @@ impl<'a> JsonReader<'a> {
     }
 }
 
-/// Whether a name is this one, or the same with lines in place of capitals.
+/// Returns true if `name` is this field in camelCase or snake_case.
 fn matches_field_name(field: &str, name: &str) -> bool {
     let mut letters = name.bytes();
     field == name
@@ -340,8 +341,8 @@ fn matches_field_name(field: &str, name: &str) -> bool {
         }) && letters.next().is_none()
 }
 
-/// Adds a character; half of a pair is added as the three bytes that it would have, which are no text: so
-/// it is spelt as other listeners spell bytes that are none, and is not absent.
+/// Appends a character. A lone surrogate becomes its three bytes, which are not UTF-8, so that it is escaped like
+/// invalid bytes at other listeners and does not count as absent.
 fn push_code(bytes: &mut Vec<u8>, code: u32) {
     match char::from_u32(code) {
         Some(c) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -352,7 +353,7 @@ fn push_code(bytes: &mut Vec<u8>, code: u32) {
     }
 }
 
-/// The character of the escape that a text begins with, or half of one, and the bytes it takes.
+/// The code point of the escape at the start of a text, which may be a lone surrogate, and the length of the escape.
 fn parse_escape(text: &str) -> Option<(u32, usize)> {
     let simple = match text.as_bytes().get(1)? {
         b'"' => b'"',
@@ -369,7 +370,7 @@ fn parse_escape(text: &str) -> Option<(u32, usize)> {
     Some((simple.into(), 2))
 }
 
-/// `\u0041`, or a pair such as `\ud83d\ude00`, or one half of such a pair.
+/// Parses `\u0041`, a surrogate pair such as `\ud83d\ude00`, or a lone surrogate.
 fn parse_unicode_escape(text: &str) -> Option<(u32, usize)> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;

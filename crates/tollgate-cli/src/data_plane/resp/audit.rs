@@ -1,5 +1,5 @@
-//! What operators are told of this listener: who made a caller's use forgotten, who came with a wrong token,
-//! and that there are too many different numbers.
+//! Log lines of this listener for operators: resets with the client that sent them, wrong tokens, and too many
+//! different limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::store::{ServerCaller, ServerGatekeeper};
 use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
 
-/// Writes lines about what was done.
+/// Writes the log lines.
 pub(crate) struct Audit {
     logs: Logs,
     names: Arc<KeyNames>,
@@ -21,11 +21,11 @@ pub(crate) struct Audit {
     resets: ResetLog,
 }
 
-/// Who asks.
+/// A client, as the log names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RespPeer {
     pub(super) peer: SocketAddr,
-    /// The number of the token in its file, from 1.
+    /// Line of its token in the token file, from 1.
     pub(super) token: Option<usize>,
 }
 
@@ -35,8 +35,8 @@ impl Audit {
         Audit { logs: logs.clone(), names, warnings, resets: ResetLog::default() }
     }
 
-    /// Tells of a reset, in the same line as of one at the admin listener; of many in a second, with their
-    /// number.
+    /// Logs a reset, in the same form as one at the admin listener. If one client sends many in a second, the rest
+    /// are only counted.
     pub(super) fn log_reset(
         &self,
         gatekeeper: &ServerGatekeeper,
@@ -61,12 +61,12 @@ impl Audit {
         self.logs.info("a key was reset", &fields);
     }
 
-    /// Tells of resets that had no line of their own, once their second is over.
+    /// Logs the number of resets that had no line of their own, once their second is over.
     pub(super) fn log_due_resets(&self, now: Micros) {
         self.log_suppressed(self.resets.take_due(now));
     }
 
-    /// Tells of those that are left.
+    /// Logs the number of resets that are left.
     pub(super) fn log_remaining_resets(&self) {
         self.log_suppressed(self.resets.take_remaining());
     }
@@ -80,12 +80,12 @@ impl Audit {
             let fields: [LogField<'_>; 4] =
                 [("resets", &more.resets), ("found", &more.found), ("by", &by), ("token", &token)];
             self.logs
-                .warn("more keys were reset within a second than are logged one by one", &fields);
+                .warn("more keys were reset within a second than are logged individually", &fields);
         }
     }
 
-    pub(super) fn warn_too_many_limits(&self, figures: &RespCounters, now: Micros) {
-        self.warnings.too_many_numbers(figures.limits_in_use(), figures.overflow_calls(), now);
+    pub(super) fn warn_too_many_limits(&self, counters: &RespCounters, now: Micros) {
+        self.warnings.too_many_numbers(counters.limits_in_use(), counters.overflow_calls(), now);
     }
 
     pub(super) fn warn_wrong_token(&self, peer: SocketAddr, now: Micros) {

@@ -1,5 +1,5 @@
-//! What is said on a connection: commands that have arrived are understood and obeyed, in order, and
-//! their replies wait to be sent. How bytes come and go is `connection.rs`.
+//! Runs the commands that have arrived on a connection, in order, and queues their replies. `connection.rs` reads and
+//! writes the bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::request::{CommandParser, ParserStep};
 use super::rule_check_batch::RuleCheckBatch;
 use super::session::{ReplyMode, RespSession};
 use super::throttle::ThrottleCommand;
-use super::throttle_batch::{BatchAddResult, ThrottleBatch};
+use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 use crate::listeners::watchdog::ConnectionActivity;
 
-/// The most commands that are obeyed before others on the same worker get their turn.
+/// Maximum number of commands that run before other connections of the same worker get their turn.
 const ROUND_COMMANDS_MAX: usize = 1_024;
 
 pub(super) struct CommandLoop<'d> {
@@ -26,25 +26,26 @@ pub(super) struct CommandLoop<'d> {
     pub(super) input: InputBuffer,
     pub(super) parser: CommandParser,
     pub(super) replies: Replies,
-    /// How much may wait in `replies`.
+    /// Bound of `replies`.
     pub(super) allowance: Allowance,
     pub(super) session: RespSession,
-    /// What waits to be decided together: calls of `CL.THROTTLE`, or questions to the rules, and never
-    /// both, so that replies stay in order.
+    /// Calls of `CL.THROTTLE` that are decided in one batch. Empty while `rule_checks` is not, so that replies stay in
+    /// order.
     pub(super) throttle_batch: ThrottleBatch,
+    /// Calls of `TG.CHECK` and `TG.PEEK` that are decided in one batch.
     rule_checks: RuleCheckBatch,
 }
 
-/// How a round ended.
+/// End of a round of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundResult {
-    /// Everything that has arrived is obeyed.
+    /// All complete commands that have arrived are done.
     Done,
-    /// There is more to obey.
+    /// More commands have arrived.
     MoreInput,
-    /// There is more, but as many replies wait as may.
+    /// More commands have arrived, but the unsent replies have reached their bound.
     RepliesFull,
-    /// The client is told no more.
+    /// The connection closes after the queued replies.
     Close,
 }
 
@@ -52,11 +53,11 @@ impl<'d> CommandLoop<'d> {
     pub(super) fn new(
         listener: &'d RespListener,
         peer: SocketAddr,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> Self {
         CommandLoop {
             listener,
-            activity: pulse,
+            activity,
             input: InputBuffer::default(),
             parser: CommandParser::default(),
             replies: Replies::default(),
@@ -67,7 +68,7 @@ impl<'d> CommandLoop<'d> {
         }
     }
 
-    /// Obeys what has arrived, as far as it goes.
+    /// Runs the complete commands that have arrived.
     pub(super) async fn run_commands(&mut self) -> RoundResult {
         let mut commands = 0;
         let round = loop {
@@ -91,7 +92,9 @@ impl<'d> CommandLoop<'d> {
                         self.activity.request_started(false);
                     }
                     commands += 1;
-                    if !self.try_batch() {
+                    if self.is_batchable_throttle() {
+                        self.run_throttle().await;
+                    } else if !self.try_batch_rule_check() {
                         self.decide_batches().await;
                         self.run_command().await;
                     }
@@ -119,50 +122,71 @@ impl<'d> CommandLoop<'d> {
         })
     }
 
-    /// Puts a command to those that are decided together, if it is of their kind.
+    /// Returns true if the current command may wait in a batch: its reply is wanted, and its arguments stay in the input.
     #[inline]
-    fn try_batch(&mut self) -> bool {
-        let args = self.parser.args(self.input.unread());
-        let name = args.get(0).unwrap_or_default();
-        let alone = self.parser.was_inline()
-            || self.session.reply_mode != ReplyMode::On
-            || self.session.is_in_transaction();
-        if !self.session.admitted || alone {
-            return false;
-        }
-        if !name.eq_ignore_ascii_case(b"cl.throttle") {
-            return self.try_batch_rule_check();
-        }
-        if !self.rule_checks.is_empty() {
-            return false;
-        }
-        let Ok(call) = ThrottleCommand::read(args) else { return false };
-        let ((begin, end), (_, offset)) = (args.range(1), self.input.bytes_and_offset());
-        let key = (begin + offset as u32, end + offset as u32);
-        matches!(self.throttle_batch.add(self.listener, &call, key), Ok(BatchAddResult::Queued))
+    fn may_batch(&self) -> bool {
+        self.session.admitted
+            && !self.parser.was_inline()
+            && self.session.reply_mode == ReplyMode::On
+            && !self.session.is_in_transaction()
     }
 
-    /// Where the store answers later, the rules are asked several questions at once.
-    #[inline(never)]
+    #[inline]
+    fn is_batchable_throttle(&self) -> bool {
+        let name = self.parser.args(self.input.unread()).get(0).unwrap_or_default();
+        name.eq_ignore_ascii_case(b"cl.throttle") && self.may_batch()
+    }
+
+    /// Adds the current call of `CL.THROTTLE` to the batch, or replies to it if it cannot wait there.
+    #[inline]
+    async fn run_throttle(&mut self) {
+        if !self.rule_checks.is_empty() {
+            self.decide_batches().await;
+        }
+        let CommandLoop { listener, input, parser, throttle_batch: batch, replies, .. } = self;
+        let (args, (bytes, offset)) = (parser.args(input.unread()), input.bytes_and_offset());
+        let (begin, end) = args.range(1);
+        let key = (begin + offset as u32, end + offset as u32);
+        let call = ThrottleCommand::read(args);
+        let mut added = call.and_then(|call| Ok((call, batch.add(listener, &call, key)?)));
+        if let Ok((_, BatchAddResult::Queued)) = added {
+            return;
+        }
+        if !batch.is_empty() {
+            batch.decide(listener, bytes, replies).await;
+        }
+        if let Ok((call, BatchAddResult::Full)) = added {
+            added = batch.add(listener, &call, key).map(|added| (call, added));
+            if let Ok((_, BatchAddResult::Queued)) = added {
+                return;
+            }
+        }
+        throttle_batch::reply_unqueued(listener, added, replies).await;
+    }
+
+    /// Adds a `TG.CHECK` or `TG.PEEK` to a batch, if the store has to be waited for: then their waits overlap.
+    #[inline]
     fn try_batch_rule_check(&mut self) -> bool {
+        !self.listener.gatekeeper.answers_at_once() && self.may_batch() && self.add_rule_check()
+    }
+
+    #[inline(never)]
+    fn add_rule_check(&mut self) -> bool {
         let (args, (_, offset)) =
             (self.parser.args(self.input.unread()), self.input.bytes_and_offset());
-        let peek = match RespCommand::from_name(args.get(0).unwrap_or_default()) {
-            Some(RespCommand::Check) => false,
-            Some(RespCommand::Peek) => true,
-            _ => return false,
+        let command = RespCommand::from_name(args.get(0).unwrap_or_default());
+        let Some(command @ (RespCommand::Check | RespCommand::Peek)) = command else {
+            return false;
         };
-        let at_once = self.listener.gatekeeper.answers_at_once();
-        if at_once || !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
+        if !self.throttle_batch.is_empty() || self.rule_checks.is_full() {
             return false;
         }
-        self.rule_checks.add(args, offset, peek);
-        let command = if peek { RespCommand::Peek } else { RespCommand::Check };
+        self.rule_checks.add(args, offset, command == RespCommand::Peek);
         self.listener.counters.count_commands(Some(command), 1);
         true
     }
 
-    /// Decides those that were put together.
+    /// Decides the commands of the batches.
     #[inline]
     async fn decide_batches(&mut self) {
         let (bytes, _) = self.input.bytes_and_offset();
@@ -171,37 +195,37 @@ impl<'d> CommandLoop<'d> {
         }
         if !self.rule_checks.is_empty() {
             let asking = self.rule_checks.decide(self.listener, bytes, &mut self.replies);
-            // In a box: it is large, and a connection that does not ask need not carry it.
+            // Boxed: the future is large, and most connections never need it.
             Box::pin(asking).await;
         }
     }
 
-    /// Something was done: patience begins anew.
+    /// Restarts the idle timeout.
     pub(super) fn reset_idle_timer(&self) {
         self.activity.request_started(false);
         self.activity.request_ended();
         self.expect_input_soon();
     }
 
-    /// Whether what has arrived was nothing, such as an empty line, and nobody waits for more.
+    /// Returns true if no input, such as half a command, and no reply is pending.
     fn is_idle(&self) -> bool {
         let nothing = self.input.unread().is_empty() && self.replies.unsent().is_empty();
         nothing && self.session.admitted
     }
 
-    /// Half a command, and a stranger's silence, are waited for less patiently.
+    /// Switches to the shorter timeout if half a command has arrived or the client is not authenticated.
     fn expect_input_soon(&self) {
         if !self.session.admitted || !self.input.unread().is_empty() {
             self.activity.bytes_received();
         }
     }
 
-    /// Whether it holds more memory than a connection that is idle should.
+    /// Returns true if it holds more memory than an idle connection should.
     pub(super) fn is_large(&self) -> bool {
         self.input.is_large() || self.replies.capacity() > OWN_BYTES / 16
     }
 
-    /// Gives back the memory that nothing is in.
+    /// Frees empty buffers.
     pub(super) fn shrink(&mut self) {
         if self.replies.unsent().is_empty() {
             self.replies.shrink();

@@ -1,10 +1,9 @@
-//! The commands of this listener: their names, how many arguments they take, and what `COMMAND` says of
-//! them.
+//! The table of commands: names, numbers of arguments, and the reply of `COMMAND`.
 
 use super::replies::{Replies, TruncatedText};
 use super::request::RespArgs;
 
-/// What a client can ask for.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RespCommand {
     Throttle,
@@ -31,14 +30,14 @@ pub(super) enum RespCommand {
     Discard,
 }
 
-/// One command as Redis describes it.
+/// Description of a command, as in Redis.
 pub(super) struct CommandInfo {
     command: RespCommand,
     pub(super) name: &'static str,
-    /// Arguments with the name; at least so many if negative.
+    /// Number of arguments including the name; if negative, the minimum.
     arity: i64,
     flags: &'static [&'static str],
-    /// Which argument is a key; 0: none.
+    /// Index of the argument that is a key; 0 if there is none.
     key: i64,
 }
 
@@ -46,9 +45,9 @@ const FAST_FLAGS: &[&str] = &["fast"];
 const CONNECTION_FLAGS: &[&str] = &["loading", "stale", "fast"];
 const NO_AUTH_FLAGS: &[&str] = &["no_auth", "loading", "stale", "fast"];
 
-/// All of them, in the order of [`RespCommand`]. Bound of the label `command`: these and `other`.
+/// All commands, in the order of [`RespCommand`]. Bound of the label `command`: these and `other`.
 pub(super) const COMMANDS: [CommandInfo; 22] = [
-    // Whoever calls it with other arguments is told how to, in the peer's words.
+    // Any number of arguments: wrong ones get redis-cell's usage text.
     command_info(RespCommand::Throttle, "cl.throttle", -1, &["write", "fast"], 1),
     command_info(RespCommand::Check, "tg.check", -1, FAST_FLAGS, 0),
     command_info(RespCommand::Peek, "tg.peek", -1, FAST_FLAGS, 0),
@@ -86,7 +85,7 @@ const fn command_info(
 impl RespCommand {
     #[inline]
     pub(super) fn from_name(name: &[u8]) -> Option<RespCommand> {
-        // Nearly all of them are the first.
+        // Most calls are the first of the table.
         let found = COMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.name.as_bytes()))?;
         Some(found.command)
     }
@@ -95,7 +94,7 @@ impl RespCommand {
         &COMMANDS[self as usize]
     }
 
-    /// Whether it is obeyed before the caller has said who they are.
+    /// Returns true if it is allowed before authentication.
     #[inline]
     pub(super) fn is_allowed_before_auth(self) -> bool {
         matches!(
@@ -104,7 +103,7 @@ impl RespCommand {
         )
     }
 
-    /// Whether it is obeyed inside a transaction.
+    /// Returns true if it is allowed inside a transaction.
     #[inline]
     pub(super) fn is_allowed_in_transaction(self) -> bool {
         matches!(
@@ -117,7 +116,7 @@ impl RespCommand {
         )
     }
 
-    /// Whether it takes so many arguments, its name among them.
+    /// Returns true if it takes this number of arguments, including its name.
     #[inline]
     pub(super) fn accepts_arg_count(self, args: usize) -> bool {
         let (arity, args) = (self.info().arity, args as i64);
@@ -125,7 +124,7 @@ impl RespCommand {
     }
 }
 
-/// `COMMAND` and what stands behind it.
+/// `COMMAND` and its subcommands.
 pub(super) fn command(args: RespArgs<'_>, replies: &mut Replies) {
     let sub = args.get(1).unwrap_or_default();
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
@@ -135,7 +134,7 @@ pub(super) fn command(args: RespArgs<'_>, replies: &mut Replies) {
     } else if is("count") && args.len() == 2 {
         replies.integer(COMMANDS.len() as i64);
     } else if is("docs") {
-        // Nothing to tell beyond what the reference page does.
+        // The documentation is on the reference page.
         replies.map(0);
     } else if is("list") && args.len() == 2 {
         replies.array(COMMANDS.len());
@@ -163,7 +162,7 @@ pub(super) fn command(args: RespArgs<'_>, replies: &mut Replies) {
     }
 }
 
-/// As Redis 7 does.
+/// Writes the description of a command in the format of Redis 7.
 fn write_command_info(one: &CommandInfo, replies: &mut Replies) {
     replies.array(10);
     replies.text(one.name);
@@ -176,7 +175,7 @@ fn write_command_info(one: &CommandInfo, replies: &mut Replies) {
     for number in [one.key, one.key, step] {
         replies.integer(number);
     }
-    // Categories, tips, specifications of keys, subcommands: none.
+    // No categories, tips, key specifications or subcommands.
     replies.set(0);
     for _ in 0..3 {
         replies.array(0);
@@ -184,13 +183,13 @@ fn write_command_info(one: &CommandInfo, replies: &mut Replies) {
 }
 
 const COMMAND_HELP: [&str; 4] = [
-    "(nothing), INFO [name ...]: what is known of commands",
-    "COUNT: how many there are",
-    "LIST: their names",
-    "DOCS [name ...]: nothing, in the right shape",
+    "(no subcommand), INFO [name ...]: details of commands",
+    "COUNT: number of commands",
+    "LIST: names of commands",
+    "DOCS [name ...]: an empty map",
 ];
 
-/// What `HELP` answers: what there is, a line each.
+/// Writes the reply of `HELP`: one line per subcommand.
 pub(super) fn help(command: &str, lines: &[&str], replies: &mut Replies) {
     replies.array(lines.len() + 1);
     replies.text(&format!("{command} <subcommand> [<arg> ...]. Subcommands are:"));
@@ -204,10 +203,10 @@ pub(super) fn unknown_subcommand(sub: &[u8], command: &str, replies: &mut Replie
     ));
 }
 
-/// The most bytes of arguments that an error repeats.
+/// Maximum bytes of arguments that an error repeats.
 const REPEATED_BYTES_MAX: usize = 128;
 
-/// In Redis' words.
+/// Writes the error for an unknown command, with the text of Redis.
 pub(super) fn unknown_command(args: RespArgs<'_>, replies: &mut Replies) {
     let mut repeated = String::new();
     for arg in args.from(1) {
@@ -224,7 +223,7 @@ pub(super) fn unknown_command(args: RespArgs<'_>, replies: &mut Replies) {
         .error(format_args!("ERR unknown command '{name}', with args beginning with: {repeated}"));
 }
 
-/// In Redis' words.
+/// Writes the error for a wrong number of arguments, with the text of Redis.
 pub(super) fn wrong_arg_count(name: &str, replies: &mut Replies) {
     replies.error(format_args!("ERR wrong number of arguments for '{name}' command"));
 }

@@ -1,8 +1,8 @@
-//! One connection: bytes in, bytes out, until one side has enough.
+//! One connection: reads commands and writes replies until either side closes.
 //!
-//! What has arrived is obeyed as far as it goes, and its replies leave in one write. Reading and writing
-//! go on beside each other: a client may send a whole pipeline before it reads. If it goes on without
-//! reading, the replies that wait come to their bound, and no further command is read.
+//! All commands that have arrived run, and their replies leave in one write. Reading and writing run concurrently,
+//! because a client may send a whole pipeline before it reads. If it never reads, the unsent replies reach their
+//! bound, and no further command is read.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,46 +20,47 @@ use super::reply_allowance::OWN_BYTES;
 use crate::listeners::graceful_close::shutdown_and_drain;
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionOrder};
 
-/// How long a connection that used much memory and falls silent keeps it.
+/// Time for which an idle connection keeps large buffers.
 const KEEP_MEMORY_TIME: Duration = Duration::from_secs(1);
 
-/// The most bytes that are read after the order to finish: what the client had sent by then, but not all
-/// that it goes on to send.
+/// Maximum bytes that are read after the order to finish: enough for what the client had already sent.
 const DRAIN_BYTES_MAX: usize = 4 << 20;
 
-/// How long is waited for bytes that were on their way when the order to finish came, and how often. A read
-/// finds none while the kernel passes them on, or before the runtime has heard of them.
+/// Wait for bytes that were on their way when the order to finish came: a read finds none before the kernel and the
+/// runtime have passed them on.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
+/// Maximum number of such waits.
 const DRAIN_WAITS_MAX: u32 = 25;
 
-/// How long a client may take to hear that the connection ends, and the most bytes of what it says
-/// meanwhile. To close with bytes unread would take the last replies back.
+/// Time for the client to close its side. Closing with unread bytes would reset the connection, and the client could
+/// lose the last replies.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum bytes that are read and discarded meanwhile.
 const CLOSE_DISCARD_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct RespConnection<'d, S> {
     stream: S,
     command_loop: CommandLoop<'d>,
-    /// Replies wait that the peer does not take.
+    /// The peer does not read its replies.
     is_write_blocked: bool,
-    /// The peer sends nothing more.
+    /// The peer has closed its sending side.
     peer_closed: bool,
     /// Bytes read since the order to finish. Bound: [`DRAIN_BYTES_MAX`].
     drained_bytes: usize,
-    /// What was written is not flushed.
+    /// Bytes were written and not flushed.
     needs_flush: bool,
 }
 
-/// What an exchange came to.
+/// Result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExchangeEvent {
-    /// There is something to obey.
+    /// There may be a command to run.
     InputReady,
-    /// Everything is said, and the order is to finish: more may be on its way.
+    /// All replies are sent, and the order is to finish: more commands may be on their way.
     Drained,
-    /// Everything is said, and nothing more is heard.
+    /// All replies are sent, and no more commands will be read.
     Finished,
-    /// There is nobody to say anything to, or no time.
+    /// The peer is gone, or the order is to abort.
     Closed,
 }
 
@@ -68,12 +69,12 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
         listener: &'d RespListener,
         stream: S,
         peer: SocketAddr,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     ) -> Self {
-        let talk = CommandLoop::new(listener, peer, pulse);
+        let command_loop = CommandLoop::new(listener, peer, activity);
         RespConnection {
             stream,
-            command_loop: talk,
+            command_loop,
             is_write_blocked: false,
             peer_closed: false,
             drained_bytes: 0,
@@ -82,7 +83,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
     }
 
     pub(super) async fn serve(mut self) {
-        // Clients keep connections that they do not use for long; strangers have to say something soon.
+        // Authenticated clients may keep idle connections; others have to authenticate soon.
         if self.command_loop.session.admitted {
             self.command_loop.reset_idle_timer();
         }
@@ -108,7 +109,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
         }
     }
 
-    /// Writes what waits and reads what comes, until there is something to obey.
+    /// Writes queued replies and reads input, until there is a command to run.
     async fn exchange(&mut self, round: RoundResult) -> ExchangeEvent {
         if round == RoundResult::Done && self.command_loop.is_large() {
             let waiting = poll_fn(|context| self.poll_exchange(context, round));
@@ -125,7 +126,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
         context: &mut Context<'_>,
         round: RoundResult,
     ) -> Poll<ExchangeEvent> {
-        // Before the order is looked at: an order given later finds the waker.
+        // Before the order is read: a later order then finds the waker.
         self.command_loop.activity.set_waker(context.waker());
         let order = self.command_loop.activity.order();
         if order == ConnectionOrder::Abort || self.poll_write(context).is_err() {
@@ -157,7 +158,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
                 Poll::Pending => {}
             }
         }
-        // Half a command is not waited for when the order is to finish.
+        // When the order is to finish, the rest of half a command is not waited for.
         if waits {
             Poll::Pending
         } else if self.peer_closed || deaf {
@@ -180,7 +181,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
         Poll::Ready(Ok(bytes))
     }
 
-    /// Writes as much as the peer takes. `Err`: it takes nothing more, ever.
+    /// Writes as much as the peer reads. `Err` means that the connection is broken.
     fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let mut moved = false;
         while !self.command_loop.replies.unsent().is_empty() {
@@ -203,7 +204,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
                 self.needs_flush = Pin::new(&mut self.stream).poll_flush(context)?.is_pending();
             }
         }
-        // A peer that takes its replies is patiently waited for; one that does not is not.
+        // A peer that reads its replies gets the long idle timeout, a blocked one the short one.
         if self.is_write_blocked && moved {
             self.command_loop.reset_idle_timer();
         }
@@ -214,7 +215,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
         Ok(())
     }
 
-    /// Says that nothing follows, and lets the peer hear it: what it still sends is read and not obeyed.
+    /// Closes the sending side and discards what the peer still sends, so that the last replies arrive.
     async fn close_gracefully(mut self, round: RoundResult) {
         let reads = round == RoundResult::Close || self.drained_bytes >= DRAIN_BYTES_MAX;
         let last =

@@ -1,4 +1,4 @@
-//! What this listener counts, for metrics. Nothing that a caller sends becomes a label.
+//! Counters of this listener, for metrics. Nothing that a client sends becomes a label.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,29 +8,29 @@ use super::commands::{COMMANDS, RespCommand};
 
 const OTHER_COMMAND: usize = COMMANDS.len();
 
-/// Why connections or commands came to nothing.
+/// Kind of a command or protocol error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RespErrorKind {
-    /// The bytes were no commands.
+    /// The bytes were not valid RESP.
     Protocol,
-    /// No token, or a wrong one.
+    /// The token was missing or wrong.
     Auth,
-    /// The arguments were wrong.
+    /// The command or its arguments were wrong.
     Command,
 }
 
 const ERROR_KINDS: [&str; 3] = ["protocol", "auth", "command"];
 
-/// Counts.
+/// Counters of the resp listener.
 #[derive(Debug, Default)]
 pub(crate) struct RespCounters {
     commands: StripedCounters<{ OTHER_COMMAND + 1 }>,
     errors: StripedCounters<{ ERROR_KINDS.len() }>,
-    /// Allowed, then refused.
+    /// Calls of `CL.THROTTLE`: allowed, then refused.
     throttled: StripedCounters<2>,
-    /// Sets of numbers that are kept for it,
+    /// Different limits of `CL.THROTTLE` in use.
     limits_in_use: AtomicU64,
-    /// and calls with others.
+    /// Calls of `CL.THROTTLE` that were decided in the overflow table.
     overflow_calls: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl RespCounters {
 
     #[inline]
     pub(super) fn count_throttled(&self, allowed: u64, refused: u64) {
-        // An addition that others could see costs as much if it adds nothing.
+        // Adding 0 to a shared counter costs as much as adding 1.
         for (index, count) in [allowed, refused].into_iter().enumerate() {
             if count > 0 {
                 self.throttled.add(index, count);
@@ -62,27 +62,27 @@ impl RespCounters {
         self.overflow_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets of numbers of `CL.THROTTLE` that are kept.
+    /// Different limits of `CL.THROTTLE` in use.
     pub(crate) fn limits_in_use(&self) -> u64 {
         self.limits_in_use.load(Ordering::Relaxed)
     }
 
-    /// Calls with numbers for which there was no room.
+    /// Calls of `CL.THROTTLE` that were decided in the overflow table, because too many limits were in use.
     pub(crate) fn overflow_calls(&self) -> u64 {
         self.overflow_calls.load(Ordering::Relaxed)
     }
 
-    /// Each command and how often it came.
+    /// Number of calls of each command.
     pub(crate) fn command_sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COMMANDS.iter().map(|one| one.name).chain(["other"]).zip(self.commands.sums())
     }
 
-    /// Each kind of error and how often it was answered.
+    /// Number of errors of each kind.
     pub(crate) fn error_sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ERROR_KINDS.into_iter().zip(self.errors.sums())
     }
 
-    /// What `CL.THROTTLE` was answered.
+    /// Number of calls of `CL.THROTTLE`, by outcome.
     pub(crate) fn throttle_sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["allowed", "refused"].into_iter().zip(self.throttled.sums())
     }
@@ -93,16 +93,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unknown_is_counted_together() {
-        let figures = RespCounters::default();
-        figures.count_commands(Some(RespCommand::Throttle), 3);
-        figures.count_commands(Some(RespCommand::Asking), 1);
-        figures.count_commands(None, 2);
-        figures.count_error(RespErrorKind::Command);
-        figures.count_throttled(2, 1);
-        let counted: Vec<_> = figures.command_sums().filter(|(_, count)| *count > 0).collect();
+    fn unknown_commands_are_counted_together() {
+        let counters = RespCounters::default();
+        counters.count_commands(Some(RespCommand::Throttle), 3);
+        counters.count_commands(Some(RespCommand::Asking), 1);
+        counters.count_commands(None, 2);
+        counters.count_error(RespErrorKind::Command);
+        counters.count_throttled(2, 1);
+        let counted: Vec<_> = counters.command_sums().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [("cl.throttle", 3), ("asking", 1), ("other", 2)]);
-        assert_eq!(figures.error_sums().last(), Some(("command", 1)));
-        assert_eq!(figures.throttle_sums().collect::<Vec<_>>(), [("allowed", 2), ("refused", 1)]);
+        assert_eq!(counters.error_sums().last(), Some(("command", 1)));
+        assert_eq!(counters.throttle_sums().collect::<Vec<_>>(), [("allowed", 2), ("refused", 1)]);
     }
 }

@@ -1,6 +1,4 @@
-//! One command: who obeys it, and who may give it.
-
-use tollgate::Check;
+//! Runs one command: checks that the client may send it, and calls its implementation.
 
 use super::RespListener;
 use super::command_loop::CommandLoop;
@@ -10,14 +8,15 @@ use super::replies::Replies;
 use super::request::RespArgs;
 use super::session::{self, RespSession};
 use super::tg_commands::{self, TgCheckCommand};
-use super::throttle::{self, ThrottleCommand};
+use super::throttle::ThrottleCommand;
 use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
 
-/// What a browser says that was made to talk to this port: what else it says must not be obeyed.
+/// First words of HTTP requests, which a web page can make a browser send to this port: the connection closes, so that
+/// no line of the body runs as a command.
 const BROWSER_WORDS: [&[u8]; 2] = [b"host:", b"post"];
 
 impl CommandLoop<'_> {
-    /// Obeys the command that was found last. Its reply waits afterwards, if the client wants one.
+    /// Runs the command that was parsed last, and queues its reply if the client wants one.
     pub(super) async fn run_command(&mut self) {
         self.session.begin_reply(&mut self.replies);
         self.execute().await;
@@ -105,8 +104,7 @@ impl CommandLoop<'_> {
     }
 }
 
-/// A call of `CL.THROTTLE` that was not put together with others: it was wrong, or came as a line, or
-/// there was no room for it before.
+/// Runs a call of `CL.THROTTLE` that may not wait in a batch: it was sent inline, or its reply is muted.
 async fn throttle_one(
     listener: &RespListener,
     batch: &mut ThrottleBatch,
@@ -114,41 +112,10 @@ async fn throttle_one(
     replies: &mut Replies,
 ) {
     let call = ThrottleCommand::read(args);
-    let added = call.as_ref().map_err(|error| *error);
-    let added = added.and_then(|call| Ok((call, batch.add(listener, call, args.range(1))?)));
-    let reply = match added {
-        Ok((_, BatchAddResult::Queued)) => {
-            return batch.decide(listener, args.bytes(), replies).await;
-        }
-        Ok((_, BatchAddResult::Full)) => unreachable!("nothing waits"),
-        Ok((_, BatchAddResult::Replied(reply))) => Ok(reply),
-        Ok((call, BatchAddResult::DecideAlone(limit))) => {
-            let check = Check::new(&limit, call.key).cost(call.quantity);
-            let decision = throttle_batch::decide_alone(listener, &check).await;
-            Ok(throttle::reply(limit.capacity(), &decision))
-        }
-        Ok((call, BatchAddResult::DecideInOverflow(limit))) => {
-            let check = Check::new(&limit, call.key).cost(call.quantity);
-            let now = listener.gatekeeper.now();
-            let decision = listener
-                .throttle_limits
-                .decide_in_overflow(&check, listener.gatekeeper.clock_instant(now));
-            listener.audit.warn_too_many_limits(&listener.counters, now);
-            Ok(throttle::reply(limit.capacity(), &decision))
-        }
-        Err(error) => Err(error),
-    };
-    match reply {
-        Ok(reply) => {
-            listener.counters.count_throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
-            replies.reply_fields(reply);
-        }
-        Err(error) => {
-            listener.counters.count_error(RespErrorKind::Command);
-            replies.error(error);
-        }
+    match call.and_then(|call| Ok((call, batch.add(listener, &call, args.range(1))?))) {
+        Ok((_, BatchAddResult::Queued)) => batch.decide(listener, args.bytes(), replies).await,
+        unqueued => throttle_batch::reply_unqueued(listener, unqueued, replies).await,
     }
-    listener.counters.count_commands(Some(RespCommand::Throttle), 1);
 }
 
 async fn check_rules(
@@ -160,7 +127,7 @@ async fn check_rules(
     match TgCheckCommand::read(args) {
         Ok(asked) => {
             let how = (peek, listener.gatekeeper.now());
-            // In a box: it is large, and a connection that does not ask need not carry it.
+            // Boxed: the future is large, and most connections never need it.
             let answer = Box::pin(asked.decide(listener, how)).await;
             tg_commands::write_reply(listener, &answer, replies);
         }

@@ -1,31 +1,31 @@
-//! The bytes that a client has sent and that have not been understood yet, in one piece.
+//! The read buffer of a connection: bytes that have arrived and are not parsed yet, in one piece.
 
 use super::request::COMMAND_BYTES_MAX;
 
-/// What an idle connection keeps.
+/// Size of the buffer of an idle connection.
 const IDLE_BYTES: usize = 4 << 10;
 
-/// As far as it grows only to read more at once: a command that is larger needs more.
+/// Size up to which it grows for longer reads. Only a longer command makes it larger.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Bound: [`COMMAND_BYTES_MAX`], which is as much as the longest command.
+/// The buffer. Bound: [`COMMAND_BYTES_MAX`], the length of the longest command.
 #[derive(Debug, Default)]
 pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
-    /// The last read could have been longer.
+    /// The last read filled the buffer.
     was_filled: bool,
 }
 
 impl InputBuffer {
-    /// What has not been understood.
+    /// Bytes that are not parsed yet.
     #[inline]
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]
     }
 
-    /// All bytes since the last read, and where in them the unread ones begin.
+    /// All bytes since the last read, and the offset of the unread ones.
     #[inline]
     pub(super) fn bytes_and_offset(&self) -> (&[u8], usize) {
         (&self.bytes, self.begin)
@@ -36,7 +36,8 @@ impl InputBuffer {
         self.begin += bytes;
     }
 
-    /// Room for more bytes. What was given out of [`InputBuffer::bytes_and_offset`] is no longer where it was.
+    /// Free space for the next read. Moves the unread bytes to the front, so offsets into
+    /// [`InputBuffer::bytes_and_offset`] become invalid.
     pub(super) fn free_space(&mut self) -> &mut [u8] {
         if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -55,18 +56,18 @@ impl InputBuffer {
         &mut self.bytes[self.end..]
     }
 
-    /// So many bytes came into the room.
+    /// Marks bytes of the free space as read.
     pub(super) fn fill(&mut self, bytes: usize) {
         self.end += bytes;
         self.was_filled = self.end == self.bytes.len();
     }
 
-    /// Whether it holds more memory than an idle connection needs.
+    /// Returns true if it holds more memory than an idle connection needs.
     pub(super) fn is_large(&self) -> bool {
         self.bytes.len() > IDLE_BYTES
     }
 
-    /// Gives memory back, if there is nothing unread.
+    /// Frees the memory, if nothing is unread.
     pub(super) fn shrink(&mut self) {
         if self.begin == self.end {
             *self = InputBuffer::default();

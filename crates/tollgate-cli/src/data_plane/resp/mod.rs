@@ -1,16 +1,16 @@
 //! The resp listener: commands of Redis clients.
 //!
 //! ```text
-//!   bytes ─▶ request/   commands and lines, read in place      input.rs: where they wait
-//!         ─▶ commands.rs which command it is
-//!         ─▶ batch.rs   CL.THROTTLE, decided together          throttle.rs, numbers.rs: what it means
-//!            rules.rs   TG.CHECK, TG.PEEK, TG.RESET             questions.rs: several at once
-//!            session.rs what clients send beside questions
-//!         ─▶ reply.rs   RESP2 and RESP3                        allowance.rs: how much may wait
+//!   bytes ─▶ request/           commands, parsed in place      input.rs: the read buffer
+//!         ─▶ commands.rs        the table of commands
+//!         ─▶ throttle_batch.rs  CL.THROTTLE, in batches        throttle.rs, throttle_limits.rs: its arguments
+//!            tg_commands.rs     TG.CHECK, TG.PEEK, TG.RESET    rule_check_batch.rs: in batches
+//!            session.rs         AUTH, HELLO, CLIENT, INFO …
+//!         ─▶ replies.rs         RESP2 and RESP3                reply_allowance.rs: bound of unsent replies
 //! ```
 //!
-//! `connection.rs` is the loop around it: bytes in, bytes out. `command_loop.rs` is what is said between the two,
-//! `dispatch.rs` one command of it.
+//! `connection.rs` reads and writes bytes, `command_loop.rs` runs the commands that have arrived, and `dispatch.rs`
+//! runs one command.
 
 mod audit;
 mod command_loop;
@@ -50,25 +50,26 @@ use crate::store::{ChangeConfirmer, ServerGatekeeper};
 pub(crate) use audit::Audit;
 pub(crate) use counters::RespCounters;
 
-/// How long a connection may be idle: clients of Redis keep connections that they do not use, and are not
-/// ready for one that is closed. The caps on connections have to be enough.
+/// Idle timeout: practically none. Redis clients keep unused connections in pools and do not expect the server to
+/// close them, so only the caps on connections bound them.
 const NO_IDLE_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Answers on the resp listener.
 pub(crate) struct RespListener {
     gatekeeper: Arc<ServerGatekeeper>,
+    /// Confirms that resets have reached the store.
     changes: ChangeConfirmer,
-    /// Who may ask; `None`: whoever reaches the listener.
+    /// Accepted tokens; `None` admits every client that reaches the listener.
     tokens: Option<Arc<Tokens>>,
     timing: Arc<DecisionTiming>,
     timeouts: ConnectionTimeouts,
     audit: Audit,
-    /// What becomes of questions that no rule can be asked about.
+    /// Treatment of checks that lack the facts every rule needs.
     missing_facts: OnMissingFacts,
     counters: Arc<RespCounters>,
-    /// The numbers that `CL.THROTTLE` is called with.
+    /// Limits made of the arguments of `CL.THROTTLE`.
     throttle_limits: ThrottleLimits,
-    /// The replies that wait, of all connections.
+    /// Bound of the unsent replies of all connections.
     reply_allowance: Arc<SharedAllowance>,
 }
 
@@ -77,26 +78,26 @@ impl RespListener {
         (gatekeeper, changes): (Arc<ServerGatekeeper>, ChangeConfirmer),
         tokens: Option<Arc<Tokens>>,
         timing: Arc<DecisionTiming>,
-        patience: ConnectionTimeouts,
+        timeouts: ConnectionTimeouts,
         audit: Audit,
         missing_facts: OnMissingFacts,
     ) -> RespListener {
-        let figures = Arc::<RespCounters>::default();
+        let counters = Arc::<RespCounters>::default();
         RespListener {
             gatekeeper,
             changes,
             tokens,
             timing,
-            timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..patience },
+            timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..timeouts },
             audit,
             missing_facts,
-            throttle_limits: ThrottleLimits::new(figures.clone()),
-            counters: figures,
+            throttle_limits: ThrottleLimits::new(counters.clone()),
+            counters,
             reply_allowance: SharedAllowance::new(REPLY_ALLOWANCE_LIMITS),
         }
     }
 
-    /// Tells of resets that had no line of their own, as long as the runtime lives.
+    /// Logs the resets that had no line of their own, every second, for as long as the runtime lives.
     pub(crate) async fn log_suppressed_resets(self: Arc<RespListener>) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -104,12 +105,12 @@ impl RespListener {
         }
     }
 
-    /// Tells of those that are left at the end.
+    /// Logs the resets that are left when the server stops.
     pub(crate) fn log_remaining_resets(&self) {
         self.audit.log_remaining_resets();
     }
 
-    /// What it counts.
+    /// Counters for metrics.
     pub(crate) fn counters(&self) -> Arc<RespCounters> {
         self.counters.clone()
     }
@@ -118,17 +119,21 @@ impl RespListener {
 impl Protocol for RespListener {
     const TOO_MANY_CONNECTIONS_REPLY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
-    /// Clients of Redis name no protocol.
+    /// Redis clients do not use ALPN.
     const ALPN: &'static [&'static str] = &[];
 
     fn timeouts(&self) -> &ConnectionTimeouts {
         &self.timeouts
     }
 
-    async fn serve<S>(self: Arc<Self>, stream: S, peer: SocketAddr, pulse: Arc<ConnectionActivity>)
-    where
+    async fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        activity: Arc<ConnectionActivity>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        RespConnection::new(&self, stream, peer, pulse).serve().await;
+        RespConnection::new(&self, stream, peer, activity).serve().await;
     }
 }

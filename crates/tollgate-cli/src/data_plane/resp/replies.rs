@@ -1,10 +1,10 @@
-//! Replies as clients read them, in RESP2 and RESP3, written one after the other into one buffer.
+//! Encodes replies in RESP2 and RESP3, one after the other into one buffer.
 
 use std::fmt;
 
 use crate::data_plane::answer::write_display;
 
-/// Which of the two a client asked for.
+/// Protocol version that the client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RespVersion {
     #[default]
@@ -12,29 +12,29 @@ pub(super) enum RespVersion {
     Resp3,
 }
 
-/// The replies that wait to be sent. Bound: before each command, or each 64 of them that are decided
-/// together, [`Allowance`](super::reply_allowance::Allowance) is asked; no reply is longer than an argument
-/// and its frame, or than what `COMMAND INFO` says of as many commands as a command can name.
+/// The queue of unsent replies. Bound: [`Allowance`](super::reply_allowance::Allowance) is checked before each command
+/// or batch of 64. The longest replies are one argument with its frame, and `COMMAND INFO` for as many names as
+/// a command can have.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     bytes: Vec<u8>,
     sent: usize,
-    /// What stands from here on is not sent.
+    /// Offset from which replies are muted, so not sent.
     muted_from: Option<usize>,
     pub(super) version: RespVersion,
 }
 
-/// The most bytes of a text that a caller sent and that an error repeats.
+/// Maximum bytes of client text that an error repeats.
 const TRUNCATED_BYTES_MAX: usize = 128;
 
 impl Replies {
-    /// What waits.
+    /// Bytes to be sent.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// So many bytes are on their way. What was sent makes room for the rest, so that a client who never
-    /// reads everything costs no more than one who reads nothing.
+    /// Marks bytes as sent. Sent bytes are removed early, so that a client which always leaves a few unread costs no
+    /// more than one which reads nothing.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {
@@ -46,33 +46,33 @@ impl Replies {
         }
     }
 
-    /// The bytes that it holds: fewer than twice as many as wait.
+    /// Number of bytes it holds: less than twice the unsent ones.
     #[inline]
     pub(super) fn buffered_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The memory it holds.
+    /// Bytes of memory it holds.
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Gives memory back. Nothing waits.
+    /// Frees the memory. The queue must be empty.
     pub(super) fn shrink(&mut self) {
         self.bytes = Vec::new();
     }
 
-    /// What is written from now on is not wanted.
+    /// Mutes the replies that are written from now on.
     pub(super) fn mute(&mut self) {
         self.muted_from = Some(self.bytes.len());
     }
 
-    /// It is, after all.
+    /// Cancels [`Replies::mute`].
     pub(super) fn unmute(&mut self) {
         self.muted_from = None;
     }
 
-    /// Forgets what was not wanted; what comes is.
+    /// Discards the muted replies and ends the muting.
     pub(super) fn discard_muted(&mut self) {
         if let Some(begin) = self.muted_from.take() {
             self.bytes.truncate(begin);
@@ -87,7 +87,7 @@ impl Replies {
         self.simple("OK");
     }
 
-    /// An error. What a caller sent may be in it: it stays one line, whatever that was.
+    /// An error. Control characters become spaces, so that client text in it cannot end the line.
     pub(super) fn error(&mut self, text: impl fmt::Display) {
         self.bytes.push(b'-');
         let begin = self.bytes.len();
@@ -105,13 +105,13 @@ impl Replies {
         self.number_line(b':', value);
     }
 
-    /// An array: so many replies follow.
+    /// The head of an array; `length` replies follow.
     #[inline]
     pub(super) fn array(&mut self, length: usize) {
         self.number_line(b'*', length as i64);
     }
 
-    /// A map: so many pairs follow. RESP2 has a flat array.
+    /// The head of a map; `pairs` pairs of replies follow. In RESP2 it is a flat array.
     pub(super) fn map(&mut self, pairs: usize) {
         match self.version {
             RespVersion::Resp2 => self.array(2 * pairs),
@@ -119,7 +119,7 @@ impl Replies {
         }
     }
 
-    /// A set: so many replies follow. RESP2 has an array.
+    /// The head of a set; `length` replies follow. In RESP2 it is an array.
     pub(super) fn set(&mut self, length: usize) {
         match self.version {
             RespVersion::Resp2 => self.array(length),
@@ -137,7 +137,7 @@ impl Replies {
         self.bulk(text.as_bytes());
     }
 
-    /// Text to be shown as it is.
+    /// A verbatim string. In RESP2 it is a bulk string.
     pub(super) fn verbatim(&mut self, text: &str) {
         match self.version {
             RespVersion::Resp2 => self.text(text),
@@ -157,7 +157,7 @@ impl Replies {
         });
     }
 
-    /// Five integers: what most replies are, written at once if they are short.
+    /// The five integers of a `CL.THROTTLE` reply, written in one piece if they are short.
     #[inline]
     pub(super) fn reply_fields(&mut self, numbers: [i64; 5]) {
         let mut text = [0; 4 + 5 * 8];
@@ -170,7 +170,7 @@ impl Replies {
             text[end..end + 8].copy_from_slice(&word.to_le_bytes());
             end += length;
         }
-        // Writing all of it and taking back what is too much is cheaper than writing a part.
+        // Copying the whole array and truncating is cheaper than copying a part of unknown length.
         let end = self.bytes.len() + end;
         self.bytes.extend_from_slice(&text);
         self.bytes.truncate(end);
@@ -186,7 +186,7 @@ impl Replies {
 
     #[inline]
     fn number_line(&mut self, mark: u8, number: i64) {
-        // Nearly all: one digit.
+        // Most numbers have one digit.
         if let 0..=9 = number {
             self.bytes.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
             return;
@@ -203,7 +203,7 @@ impl Replies {
     }
 }
 
-/// An integer of at most five digits, or -1: as a word, its first byte lowest, and its length.
+/// The line of an integer of at most five digits, or of -1, as a little-endian word, and its length.
 #[inline]
 fn short_integer(number: i64) -> Option<(u64, usize)> {
     const END: u64 = u64::from_le_bytes(*b"\r\n\0\0\0\0\0\0");
@@ -221,7 +221,7 @@ fn short_integer(number: i64) -> Option<(u64, usize)> {
     Some((word << 8 | u64::from(b':'), length))
 }
 
-/// What a caller sent, as an error repeats it: not all of it if it is long.
+/// Client text as an error repeats it: cut if it is long.
 pub(super) struct TruncatedText<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for TruncatedText<'_> {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_no_longer_waits() {
+    fn sent_bytes_are_removed() {
         let mut replies = Replies::default();
         replies.bulk(b"0123456789");
         replies.advance(6);
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(replies.unsent(), b"+OK\r\n");
         replies.advance(5);
         assert!(replies.unsent().is_empty());
-        // A client that leaves a little each time.
+        // A client that leaves a few bytes each time.
         for _ in 0..10_000 {
             replies.bulk(&[b'x'; 100]);
             replies.advance(replies.unsent().len() - 50);

@@ -1,7 +1,7 @@
-//! Lines about resets: whoever may ask may send hundreds of thousands of them in a second, and the log
-//! must neither drown in them nor lose who sent them.
+//! Limits the log lines about resets: a client can send hundreds of thousands of resets in a second, and the log
+//! must neither drown in them nor lose the client that sent them.
 //!
-//! Of each client the first resets of a second get a line each, and the others one line together at its end.
+//! The first resets of each client in a second get a line each; one more line at its end counts the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,20 +11,19 @@ use tollgate::Micros;
 
 use super::audit::RespPeer;
 
-/// The most lines of one client in a second, before the one that counts the rest.
+/// Maximum lines of one client in a second, before the line that counts the rest.
 const LINES_MAX: u32 = 10;
 
-/// The most clients that are counted apart in a second; further ones are counted together. So a second has
-/// at most 65 times 11 lines.
+/// Maximum clients that are counted separately in a second; further ones are counted together. So a second has at
+/// most 65 times 11 lines.
 const CLIENTS_MAX: usize = 64;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// A client as it is counted: its address and the number of its token. `None`: one of those beyond
-/// [`CLIENTS_MAX`].
+/// Address of a client and line of its token; `None` for all clients beyond [`CLIENTS_MAX`].
 pub(super) type ResetClient = Option<(IpAddr, Option<usize>)>;
 
-/// Counts resets.
+/// Counts resets per client and second.
 #[derive(Default)]
 pub(super) struct ResetLog {
     counts: Mutex<ResetCounts>,
@@ -48,15 +47,15 @@ struct ClientResets {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SuppressedResets {
     pub(super) resets: u64,
-    /// Those that found something to forget.
+    /// Number of those that found a key.
     pub(super) found: u64,
 }
 
-/// What to write about seconds that are over.
+/// Suppressed resets of past seconds, per client.
 pub(super) type ResetSummary = Vec<(ResetClient, SuppressedResets)>;
 
 impl ResetLog {
-    /// Counts one reset: whether it gets a line of its own, and what to write before it.
+    /// Counts one reset. Returns true if it gets a line of its own, and the summary to write before it.
     pub(super) fn count(&self, by: RespPeer, found: bool, now: Micros) -> (bool, ResetSummary) {
         let mut counted = self.lock_counts();
         let told = counted.begin_second(now);
@@ -73,25 +72,25 @@ impl ResetLog {
         (false, told)
     }
 
-    /// What to write now, although nobody resets anything any longer.
+    /// Summary of the last second, if it is over.
     pub(super) fn take_due(&self, now: Micros) -> ResetSummary {
         self.lock_counts().begin_second(now)
     }
 
-    /// What to write at the end.
+    /// Summary of all suppressed resets, when the server stops.
     pub(super) fn take_remaining(&self) -> ResetSummary {
         self.lock_counts().take()
     }
 
     fn lock_counts(&self) -> MutexGuard<'_, ResetCounts> {
-        // Right after every statement.
+        // The counts are consistent after every statement.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ResetCounts {
-    /// Begins the second that this instant is in, unless it has begun. A clock that was set back begins
-    /// one too.
+    /// Begins a new second if this instant is in another one, and returns the summary of the last. A clock that went
+    /// back begins one too.
     fn begin_second(&mut self, now: Micros) -> ResetSummary {
         let second = now.as_u64() / SECOND_US;
         if self.second == second {

@@ -1,21 +1,25 @@
-//! Questions to the rules that arrive together, where the store answers later: all are asked before the
-//! first answer is waited for. A store in this process answers at once, and has no need of it.
+//! Batches of `TG.CHECK` and `TG.PEEK` for stores that have to be waited for: all commands are sent to the store before
+//! the first answer is awaited. A store that answers at once does not need it.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 
 use super::RespListener;
 use super::counters::RespErrorKind;
 use super::replies::Replies;
 use super::request::RespArgs;
 use super::tg_commands::{self, TgCheckCommand};
-use super::throttle_batch::{BATCH_MAX, join_all};
+use super::throttle_batch::BATCH_MAX;
 
-/// Questions that wait to be asked.
+/// Commands that wait to be decided.
 #[derive(Debug, Default)]
 pub(super) struct RuleCheckBatch {
     /// Bound: [`BATCH_MAX`].
     queued: Vec<QueuedRuleCheck>,
 }
 
-/// One question: where its arguments are, and whether it only looks.
+/// One command: the ranges of its arguments, and true for `TG.PEEK`.
 #[derive(Debug)]
 struct QueuedRuleCheck {
     arg_ranges: Vec<(u32, u32)>,
@@ -31,14 +35,14 @@ impl RuleCheckBatch {
         self.queued.len() == BATCH_MAX
     }
 
-    /// Adds a question, whose command begins so far behind the first byte.
+    /// Adds a command that begins at this offset of the input.
     pub(super) fn add(&mut self, args: RespArgs<'_>, offset: usize, peek: bool) {
         let offset = offset as u32;
         let args = args.ranges().map(|(begin, end)| (begin + offset, end + offset)).collect();
         self.queued.push(QueuedRuleCheck { arg_ranges: args, peek });
     }
 
-    /// Asks all of them and writes the replies, in order. `bytes` holds their arguments.
+    /// Decides all commands and writes the replies, in order. `bytes` holds their arguments.
     pub(super) async fn decide(
         &mut self,
         listener: &RespListener,
@@ -68,10 +72,29 @@ impl RuleCheckBatch {
                     listener.counters.count_error(RespErrorKind::Command);
                     replies.error(error);
                 }
-                (Ok(_), None) => unreachable!("what was read was asked"),
+                (Ok(_), None) => unreachable!("every valid command was decided"),
             }
         }
         drop(read);
         self.queued.clear();
     }
+}
+
+/// Waits for all futures. Bound: [`BATCH_MAX`].
+async fn join_all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
+    let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut missing = false;
+        for (future, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *answer = Some(value),
+                    Poll::Pending => missing = true,
+                }
+            }
+        }
+        if missing { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }

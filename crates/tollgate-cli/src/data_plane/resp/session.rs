@@ -1,5 +1,5 @@
-//! What a client says about itself, and what it asks about the server: everything a connection needs
-//! before and beside its questions.
+//! Connection commands: authentication, protocol version, client names, transactions, and information about the
+//! server.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use super::replies::{Replies, RespVersion, TruncatedText};
 use super::request::RespArgs;
 use crate::listeners::tokens::Tokens;
 
-/// The version of Redis whose commands these are, for clients that decide by it what to send.
+/// Redis version that is reported to clients, some of which choose their commands by it.
 const REDIS_VERSION: &str = "7.2.0";
 
-/// The most bytes of a name that a client gives itself or its library.
+/// Maximum bytes of the name of a client or of its library.
 const NAME_BYTES_MAX: usize = 256;
 
 const NOAUTH: &str = "NOAUTH Authentication required.";
@@ -23,46 +23,46 @@ const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already 
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
-const NO_TRANSACTIONS: &str = "ERR there are no transactions here, and nothing between MULTI and EXEC is \
+const NO_TRANSACTIONS: &str = "ERR transactions are not supported, and commands between MULTI and EXEC are not \
     counted: send the commands as a plain pipeline (redis-py: pipeline(transaction=False), ioredis: \
     pipeline())";
-const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters, and at most 256 bytes.";
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters, or be longer than 256 bytes.";
 
 const CLIENT_HELP: [&str; 6] = [
-    "ID: the number of this connection",
+    "ID: the id of this connection",
     "GETNAME, SETNAME name: the name of this connection",
-    "SETINFO LIB-NAME|LIB-VER value: what it is used with",
-    "INFO, LIST: this connection",
-    "NO-EVICT ON|OFF, NO-TOUCH ON|OFF: nothing is evicted or touched here",
-    "REPLY ON|OFF|SKIP: whether commands are replied to; SKIP: the next is not",
+    "SETINFO LIB-NAME|LIB-VER value: name and version of the client library",
+    "INFO, LIST: details of this connection",
+    "NO-EVICT ON|OFF, NO-TOUCH ON|OFF: accepted, without effect",
+    "REPLY ON|OFF|SKIP: switch replies on or off; SKIP omits the next one",
 ];
 
-/// Whether a client wants replies.
+/// Reply mode, set by `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyMode {
     On,
     Off,
-    /// Not to the next command.
+    /// The next command gets no reply.
     Skip,
 }
 
-/// One client.
+/// State of one client.
 #[derive(Debug)]
 pub(super) struct RespSession {
     id: u64,
     peer: SocketAddr,
-    /// Has shown a token, or none is asked for.
+    /// The client is authenticated, or no token is required.
     pub(super) admitted: bool,
-    /// The number of that token, from 1.
+    /// Line of its token in the token file, from 1.
     token: Option<usize>,
-    /// A wrong one was shown by the last command.
+    /// The last command carried a wrong token.
     pub(super) wrong_token_shown: bool,
-    /// Has said goodbye.
+    /// The connection closes after the current command.
     pub(super) is_leaving: bool,
     pub(super) reply_mode: ReplyMode,
-    /// Since `MULTI`: how many commands were refused.
+    /// Number of commands refused since `MULTI`; `None` outside a transaction.
     transaction: Option<u64>,
-    /// As [`NAME_BYTES_MAX`] allows; so are the others.
+    /// Name of the client. Bound of this and the next two: [`NAME_BYTES_MAX`].
     name: Vec<u8>,
     library: Vec<u8>,
     library_version: Vec<u8>,
@@ -86,7 +86,7 @@ impl RespSession {
         }
     }
 
-    /// `AUTH token`, `AUTH user token`: whichever user, the token counts.
+    /// `AUTH token` or `AUTH user token`; the user name is ignored.
     pub(super) fn auth(
         &mut self,
         args: RespArgs<'_>,
@@ -112,7 +112,7 @@ impl RespSession {
                 self.token = number.or(self.token);
                 number.is_some()
             }
-            // As Redis without passwords does: it knows one user.
+            // Like Redis without passwords, which has one user.
             None => user.is_none_or(|user| user == b"default"),
         };
         self.admitted |= good;
@@ -143,7 +143,7 @@ impl RespSession {
                 }
             };
         }
-        // All are read before one is obeyed: an error changes nothing.
+        // All options are parsed before one takes effect: an error changes nothing.
         let (mut shown, mut name) = (None, None);
         let mut options = args.from(2);
         while let Some(option) = options.next() {
@@ -198,12 +198,12 @@ impl RespSession {
         replies.integer(1);
     }
 
-    /// Whoever is no longer, or not yet, known.
+    /// Writes the error for a client that is not authenticated.
     pub(super) fn refuse_unauthenticated(replies: &mut Replies) {
         replies.error(NOAUTH);
     }
 
-    /// `RESET`: as if the connection were new.
+    /// `RESET`: restores the state of a new connection.
     pub(super) fn reset(&mut self, tokens: Option<&Tokens>, replies: &mut Replies) {
         if self.reply_mode == ReplyMode::Off {
             replies.unmute();
@@ -214,15 +214,15 @@ impl RespSession {
         replies.simple("RESET");
     }
 
-    /// Whether `MULTI` was sent, and neither `EXEC` nor `DISCARD` since.
+    /// Returns true between `MULTI` and `EXEC` or `DISCARD`.
     #[inline]
     pub(super) fn is_in_transaction(&self) -> bool {
         self.transaction.is_some()
     }
 
-    /// `MULTI`, `EXEC` and `DISCARD`. Redis would decide what is between them at once; here it would be charged
-    /// one by one and the client told that all of it failed. So it is refused whole, in the way of a
-    /// transaction whose commands are wrong.
+    /// `MULTI`, `EXEC` and `DISCARD`. Redis runs the commands between them atomically; here they would be charged one by
+    /// one although the client sees the transaction fail. So all of them are refused, like a transaction with
+    /// invalid commands.
     pub(super) fn transaction_command(&mut self, command: RespCommand, replies: &mut Replies) {
         let refused = self.transaction;
         match (command, refused) {
@@ -244,7 +244,7 @@ impl RespSession {
         }
     }
 
-    /// A command inside a transaction.
+    /// Refuses a command inside a transaction.
     pub(super) fn refuse_in_transaction(&mut self, replies: &mut Replies) {
         self.transaction = self.transaction.map(|refused| refused.saturating_add(1));
         replies.error(NO_TRANSACTIONS);
@@ -276,15 +276,15 @@ impl RespSession {
             }
             b"setname" => replies.error(BAD_NAME),
             b"setinfo" => self.set_info(value, args.get(3).unwrap_or_default(), replies),
-            // This server evicts and touches nobody.
+            // Nothing to evict or touch here.
             b"no-evict" | b"no-touch" => on_or_off(value, replies),
             b"reply" => self.set_reply_mode(value, replies),
-            // Who else is connected is nobody's business but the operator's.
+            // Only the operator may see the other connections.
             _ => replies.verbatim(&self.info(replies.version)),
         }
     }
 
-    /// A command begins: what is written from now on is its reply, which may not be wanted.
+    /// Begins a command: mutes its reply if the client does not want one.
     pub(super) fn begin_reply(&mut self, replies: &mut Replies) {
         if self.reply_mode != ReplyMode::On {
             replies.mute();
@@ -292,14 +292,14 @@ impl RespSession {
         self.end_reply_skip();
     }
 
-    /// An empty line is what is not replied to, as in Redis.
+    /// Ends `SKIP`, which an empty line uses up too, as in Redis.
     pub(super) fn end_reply_skip(&mut self) {
         if self.reply_mode == ReplyMode::Skip {
             self.reply_mode = ReplyMode::On;
         }
     }
 
-    /// `CLIENT REPLY …`: only the one that wants replies gets one.
+    /// `CLIENT REPLY …`: only `ON` gets a reply.
     fn set_reply_mode(&mut self, value: &[u8], replies: &mut Replies) {
         match &value.to_ascii_lowercase()[..] {
             b"on" => {
@@ -326,13 +326,13 @@ impl RespSession {
         if !is_name(value) {
             let field = String::from_utf8_lossy(field).to_lowercase();
             let text = "cannot contain spaces, newlines or special characters";
-            return replies.error(format_args!("ERR {field} {text}, and at most 256 bytes."));
+            return replies.error(format_args!("ERR {field} {text}, or be longer than 256 bytes."));
         }
         *place = value.to_vec();
         replies.ok();
     }
 
-    /// One line, as `CLIENT LIST` has it.
+    /// The line of this connection, in the format of `CLIENT LIST`.
     fn info(&self, dialect: RespVersion) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         format!(
@@ -354,7 +354,7 @@ fn proto(dialect: RespVersion) -> i64 {
     }
 }
 
-/// Whether a client may call itself that.
+/// Returns true if this is a valid client name.
 fn is_name(name: &[u8]) -> bool {
     name.len() <= NAME_BYTES_MAX && name.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
@@ -366,13 +366,13 @@ fn on_or_off(value: &[u8], replies: &mut Replies) {
     }
 }
 
-/// An integer as Redis reads one: as it would write it, with no plus and no zero in front.
+/// Parses an integer as Redis does: no plus sign, no leading zeros.
 fn integer(text: &[u8]) -> Option<i64> {
     let value: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (value.to_string().as_bytes() == text).then_some(value)
 }
 
-/// `SELECT index`: there is one database.
+/// `SELECT index`: database 0 is the only one.
 pub(super) fn select(index: &[u8], replies: &mut Replies) {
     match integer(index) {
         Some(0) => replies.ok(),
@@ -381,18 +381,18 @@ pub(super) fn select(index: &[u8], replies: &mut Replies) {
     }
 }
 
-/// `CONFIG GET …`: nothing is configured this way.
+/// `CONFIG GET …`: always an empty map.
 pub(super) fn config(args: RespArgs<'_>, replies: &mut Replies) {
     let sub = args.get(1).unwrap_or_default();
     match &sub.to_ascii_lowercase()[..] {
         b"get" if args.len() > 2 => replies.map(0),
         b"get" => wrong_arg_count("config|get", replies),
-        b"help" => help("CONFIG", &["GET pattern ...: nothing, in the right shape"], replies),
+        b"help" => help("CONFIG", &["GET pattern ...: an empty map"], replies),
         _ => unknown_subcommand(sub, "CONFIG", replies),
     }
 }
 
-/// `INFO [section …]`: what clients look for, whichever section they name.
+/// `INFO [section …]`: the fields that clients look for.
 pub(super) fn info(args: RespArgs<'_>, replies: &mut Replies) {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let all = args.len() == 1;
@@ -412,7 +412,7 @@ pub(super) fn info(args: RespArgs<'_>, replies: &mut Replies) {
                  tollgate_version:{VERSION}\r\nprocess_id:{process}\r\n"
             ),
         ),
-        // A client waits as long as the server says that it is loading.
+        // Clients wait while the server reports that it is loading.
         ("Persistence", "loading:0\r\n".into()),
         ("Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
         ("Modules", "module:name=tollgate,ver=1\r\n".into()),

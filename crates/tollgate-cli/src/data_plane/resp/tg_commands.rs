@@ -1,7 +1,7 @@
-//! `TG.CHECK`, `TG.PEEK` and `TG.RESET`: questions that the rules answer.
+//! `TG.CHECK`, `TG.PEEK` and `TG.RESET`: commands that the rules answer.
 //!
-//! Facts come as pairs of a field and its value, strictly: a misspelt field that is ignored would be a
-//! limit that is not applied.
+//! Facts are pairs of a field and its value. Unknown fields are errors: if a misspelt one were ignored, its limit would
+//! not apply.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,12 +25,12 @@ use super::request::RespArgs;
 use crate::data_plane::facts::{self, escape_non_utf8};
 use crate::settings::OnMissingFacts;
 
-/// The most header fields of one question, and the most entries.
+/// Maximum number of header fields, and of entries, of one command.
 const NAMED_VALUES_MAX: usize = 100;
 
 const FIELDS: &str = "method, path, ip, user, tier, api_key, cost, domain, header.NAME, entry.NAME";
 
-/// Why facts are none.
+/// Error in the facts of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FactsError<'a> {
     Missing,
@@ -57,24 +57,28 @@ impl fmt::Display for FactsError<'_> {
                 write!(f, "ERR there is no field '{}': write any of {FIELDS}", TruncatedText(name))
             }
             FactsError::DuplicateField(name) => {
-                write!(f, "ERR the field '{}' stands twice", TruncatedText(name))
+                write!(f, "ERR the field '{}' appears twice", TruncatedText(name))
             }
             FactsError::InvalidAddress(value) => {
                 let value = TruncatedText(value);
-                write!(f, "ERR '{value}' is no address: write such as 192.0.2.1 or 2001:db8::1")
+                write!(
+                    f,
+                    "ERR '{value}' is not an IP address: write one such as 192.0.2.1 or 2001:db8::1"
+                )
             }
             FactsError::InvalidCost(value) => {
                 let value = TruncatedText(value);
-                write!(f, "ERR '{value}' is no cost: write a whole number from 0 to {MAX_EXACT}")
+                write!(f, "ERR '{value}' is not a cost: write a whole number from 0 to {MAX_EXACT}")
             }
             FactsError::TooMany(what) => {
-                write!(f, "ERR there are more than {NAMED_VALUES_MAX} fields {what}.NAME")
+                write!(f, "ERR there are more than {NAMED_VALUES_MAX} {what}.NAME fields")
             }
         }
     }
 }
 
-/// A question as it was sent. Bytes that are no text are spelt: an error would let whoever sends them pass.
+/// A `TG.CHECK` or `TG.PEEK` command. Bytes that are not UTF-8 are escaped: many clients let requests pass on an error,
+/// so an error would be a way around the limits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TgCheckCommand<'a> {
     method: Option<Cow<'a, str>>,
@@ -89,11 +93,11 @@ pub(super) struct TgCheckCommand<'a> {
     entries: Vec<TgNamedField<'a>>,
 }
 
-/// A name and its value. Bound of how many: [`NAMED_VALUES_MAX`].
+/// Name and value. Bound of a list: [`NAMED_VALUES_MAX`].
 type TgNamedField<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> TgCheckCommand<'a> {
-    /// Reads all arguments behind the name of the command.
+    /// Reads all arguments after the name of the command.
     pub(super) fn read(args: RespArgs<'a>) -> Result<TgCheckCommand<'a>, FactsError<'a>> {
         let mut asked = TgCheckCommand::default();
         let mut rest = args.from(1).peekable();
@@ -131,7 +135,7 @@ impl<'a> TgCheckCommand<'a> {
         if twice { Err(FactsError::DuplicateField(field)) } else { Ok(()) }
     }
 
-    /// Of a family of fields. Whether it stood there before.
+    /// Sets a `header.NAME` or `entry.NAME` field. Returns true if it was set before.
     fn set_named_field(
         &mut self,
         field: &'a [u8],
@@ -174,7 +178,7 @@ impl<'a> TgCheckCommand<'a> {
         }
     }
 
-    /// Asks the rules; a peek charges nothing.
+    /// Decides by the rules; a peek charges nothing.
     pub(super) async fn decide(
         &self,
         listener: &RespListener,
@@ -183,7 +187,7 @@ impl<'a> TgCheckCommand<'a> {
         let RespListener { gatekeeper, timing, .. } = listener;
         let rules = gatekeeper.rules();
         let entries = self.entries();
-        // A file that was written for Envoy knows entries and nothing else.
+        // A rules file for Envoy matches entries only.
         if let Some(domain) = self.domain.as_deref().filter(|name| rules.defines_domain(name)) {
             let hits = if peek { Some(0) } else { self.cost };
             let hits = hits.map(Hits::Take);
@@ -194,7 +198,7 @@ impl<'a> TgCheckCommand<'a> {
             return Ok(timing.measure(Box::pin(asked)).await?.into_answer());
         }
         let stated = self.stated_facts(&entries);
-        // Only header fields can tell more about who is calling.
+        // Only header fields can add to the identity that the command states.
         let known = stated.headers.map(|_| Arc::clone(&rules));
         let identity = facts::identify_caller(known.as_deref(), &stated, now);
         let facts = identity.complete(stated);
@@ -211,10 +215,10 @@ impl<'a> TgCheckCommand<'a> {
     }
 }
 
-/// Limited, limit, remaining, milliseconds until it passes (-1: it does, -2: it never will), milliseconds
-/// until the limit is as good as fresh, and the rule. Without a rule that applies: allowed, nothing to
-/// count, no name. While the store does not answer, and the rule refuses then, what nobody knows is -1:
-/// what remains, and when it is fresh.
+/// Writes the reply: limited, limit, remaining, milliseconds until a retry passes (-1: allowed, -2: never),
+/// milliseconds until the limit is fully reset, and the rule. If no rule applies, the request is allowed, the numbers
+/// are 0 and the rule is null. If the rule refuses because the store is unavailable, the unknown numbers (remaining and
+/// reset) are -1.
 pub(super) fn write_reply(
     listener: &RespListener,
     answer: &Result<Answer, DescriptorError>,
@@ -230,8 +234,8 @@ pub(super) fn write_reply(
     if let Some(missing) = answer.unanswered() {
         listener.counters.count_error(RespErrorKind::Command);
         return replies.error(format_args!(
-            "ERR no rule could be asked: {missing}. Send it (empty text is none), or let such questions \
-             pass with --missing-facts allow"
+            "ERR no rule could be applied: {missing}. Send it (an empty string counts as missing), or let \
+             such requests pass with --missing-facts allow"
         ));
     }
     let count = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
@@ -250,8 +254,8 @@ pub(super) fn write_reply(
     }
 }
 
-/// `TG.RESET rule key`: forgets what a caller has used under a rule. 1 if there was anything, else 0. Blocks
-/// are an operator's, or earned: they stay. What did not reach the store is an error, and not 0.
+/// `TG.RESET rule key`: resets the use of a caller under a rule. Replies 1 if there was any, else 0. Blocks and bans
+/// stay. A reset that did not reach the store is an error, not 0.
 pub(super) async fn reset(
     listener: &RespListener,
     args: RespArgs<'_>,
@@ -266,8 +270,8 @@ pub(super) async fn reset(
             match reached {
                 true => replies.integer(i64::from(found)),
                 false => replies.error(format_args!(
-                    "ERR the store did not answer, and this was forgotten at this server only: ask \
-                     again when the store answers"
+                    "ERR the store is unavailable, and the key was reset on this server only: try \
+                     again when the store is available"
                 )),
             }
         }
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_name_the_wrong_field() {
         let many = |what: &str| {
             let pairs = (0..=NAMED_VALUES_MAX).map(|index| format!(" {what}.n{index} v"));
             format!("TG.CHECK{}", pairs.collect::<String>()).into_bytes()
@@ -340,20 +344,23 @@ mod tests {
             (b"TG.CHECK usr 1", "ERR there is no field 'usr': write any of method, path, ip, user"),
             (b"TG.CHECK header. 1", "ERR there is no field 'header.'"),
             (b"TG.CHECK User 1", "ERR there is no field 'User'"),
-            (b"TG.CHECK user 1 user 1", "ERR the field 'user' stands twice"),
-            (b"TG.CHECK header.a 1 header.A 1", "ERR the field 'header.A' stands twice"),
-            (b"TG.CHECK entry.a 1 entry.a 1", "ERR the field 'entry.a' stands twice"),
+            (b"TG.CHECK user 1 user 1", "ERR the field 'user' appears twice"),
+            (b"TG.CHECK header.a 1 header.A 1", "ERR the field 'header.A' appears twice"),
+            (b"TG.CHECK entry.a 1 entry.a 1", "ERR the field 'entry.a' appears twice"),
             (b"TG.CHECK entry. 1", "ERR there is no field 'entry.'"),
             (b"TG.CHECK headers.a 1", "ERR there is no field 'headers.a'"),
-            (b"TG.CHECK ip \xff", "ERR '\u{fffd}' is no address"),
-            (b"TG.CHECK ip localhost", "ERR 'localhost' is no address: write such as 192.0.2.1"),
+            (b"TG.CHECK ip \xff", "ERR '\u{fffd}' is not an IP address"),
+            (
+                b"TG.CHECK ip localhost",
+                "ERR 'localhost' is not an IP address: write one such as 192.0.2.1",
+            ),
             (
                 b"TG.CHECK cost -1",
-                "ERR '-1' is no cost: write a whole number from 0 to 9007199254740991",
+                "ERR '-1' is not a cost: write a whole number from 0 to 9007199254740991",
             ),
-            (b"TG.CHECK cost +1", "ERR '+1' is no cost"),
-            (b"TG.CHECK cost 9007199254740992", "ERR '9007199254740992' is no cost"),
-            (b"TG.CHECK cost 1.0", "ERR '1.0' is no cost"),
+            (b"TG.CHECK cost +1", "ERR '+1' is not a cost"),
+            (b"TG.CHECK cost 9007199254740992", "ERR '9007199254740992' is not a cost"),
+            (b"TG.CHECK cost 1.0", "ERR '1.0' is not a cost"),
         ];
         for (line, want) in rows {
             with_args(line, |args| {
@@ -364,7 +371,7 @@ mod tests {
         for what in ["header", "entry"] {
             with_args(&many(what), |args| {
                 let error = TgCheckCommand::read(args).unwrap_err().to_string();
-                assert_eq!(error, format!("ERR there are more than 100 fields {what}.NAME"));
+                assert_eq!(error, format!("ERR there are more than 100 {what}.NAME fields"));
             });
         }
     }

@@ -1,9 +1,9 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: the arguments and the reply of redis-cell,
 //! decided by this server's own token bucket.
 //!
-//! Both count the same: max_burst + 1 units fill a bucket that refills at count per period. The peer
-//! keeps the instant when it is full again and cuts the time of one unit to whole nanoseconds; here
-//! rates are exact. Seconds are rounded as the peer does, so that replies are the same bytes.
+//! Both count the same: a bucket of max_burst + 1 units refills at count per period. redis-cell stores the instant at
+//! which it is full again and truncates the time of one unit to whole nanoseconds; here rates are exact. Seconds are
+//! rounded as in redis-cell, so that replies are the same bytes.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::replies::TruncatedText;
 use super::request::RespArgs;
 use super::throttle_limits::{ThrottleParams, ThrottleParamsError};
 
-/// Why a call is no question.
+/// Error in the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleError<'a> {
     Usage,
@@ -32,7 +32,7 @@ impl From<ThrottleParamsError> for ThrottleError<'_> {
 impl fmt::Display for ThrottleError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The peer's texts: clients may look for them.
+            // Texts of redis-cell: clients may search for them.
             ThrottleError::Usage => f.write_str(
                 "Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> \
                  <period> [<quantity>]",
@@ -48,14 +48,14 @@ impl fmt::Display for ThrottleError<'_> {
                 f.write_str("ERR the quantity is negative: write 0 to look, or more to take")
             }
             ThrottleError::EmptyKey => {
-                f.write_str("ERR the key is empty: write whose use is to be counted")
+                f.write_str("ERR the key is empty: write the name of the caller to count")
             }
             ThrottleError::Params(error) => error.fmt(f),
         }
     }
 }
 
-/// A question.
+/// A parsed `CL.THROTTLE` command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ThrottleCommand<'a> {
     pub(super) key: &'a [u8],
@@ -71,26 +71,25 @@ impl<'a> ThrottleCommand<'a> {
         else {
             return Err(ThrottleError::Usage);
         };
-        let numbers = ThrottleParams {
+        let params = ThrottleParams {
             max_burst: integer(max_burst)?,
             count: integer(count)?,
             period: integer(period)?,
         };
         let quantity = args.get(5).map_or(Ok(1), integer)?;
         let Ok(quantity) = u64::try_from(quantity) else {
-            // Numbers that are no limit are told first, as the peer does.
-            numbers.to_limit()?;
+            // An invalid limit is reported first, as in redis-cell.
+            params.to_limit()?;
             return Err(ThrottleError::NegativeQuantity);
         };
         if key.is_empty() {
             return Err(ThrottleError::EmptyKey);
         }
-        Ok(ThrottleCommand { key, params: numbers, quantity })
+        Ok(ThrottleCommand { key, params, quantity })
     }
 }
 
-/// The reply to what a limit decided: limited, limit, remaining, seconds until it passes, seconds until
-/// the bucket is full.
+/// The reply to a decision: limited, limit, remaining, seconds until a retry passes, seconds until the bucket is full.
 #[inline]
 pub(super) fn reply(capacity: u64, decision: &Decision) -> [i64; 5] {
     let (limited, retry) = match decision.allowed() {
@@ -101,24 +100,23 @@ pub(super) fn reply(capacity: u64, decision: &Decision) -> [i64; 5] {
     [limited, capacity as i64, remaining as i64, retry, seconds(decision.reset_after())]
 }
 
-/// The reply to numbers under which nothing passes; asking for nothing does.
-pub(super) fn reply_nothing_passes(numbers: ThrottleParams, quantity: u64) -> [i64; 5] {
-    let limit = numbers.reported_limit();
+/// The reply to parameters that allow nothing; only a quantity of 0 can pass.
+pub(super) fn reply_nothing_passes(params: ThrottleParams, quantity: u64) -> [i64; 5] {
+    let limit = params.reported_limit();
     let limited = quantity > 0 || limit != 0;
     [i64::from(limited), limit, 0, -1, 0]
 }
 
-/// As the peer rounds: parts of a millisecond are dropped, then a part of a second counts as a whole
-/// one. Never is -1.
+/// Seconds of a wait, rounded as in redis-cell: truncated to milliseconds, then up to seconds. Never is -1.
 #[inline]
 fn seconds(wait: Wait) -> i64 {
     wait.as_micros().map_or(-1, |micros| (micros / 1_000).div_ceil(1_000) as i64)
 }
 
-/// An integer as Rust reads one, which is what the peer takes.
+/// Parses an integer as Rust does, which is the format of redis-cell.
 #[inline]
 fn integer(text: &[u8]) -> Result<i64, ThrottleError<'_>> {
-    // Nearly all: a few digits, as many as fit whatever they are.
+    // Fast path for unsigned integers that cannot overflow.
     if let 1..=18 = text.len()
         && let Some(value) = digits(text)
     {

@@ -1,11 +1,8 @@
-//! Calls of `CL.THROTTLE` that arrive together are decided together, as if in order at one instant:
-//! the clock is read once, and the memory is asked for all keys at once.
+//! Calls of `CL.THROTTLE` that arrive together are decided in one batch, as if in order at one instant: the clock is
+//! read once, and the store looks up all keys together.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use arrayvec::ArrayVec;
 use tollgate::{Check, Decision, Limit, Micros};
@@ -13,28 +10,29 @@ use tollgate_rules::expect_ready;
 
 use super::RespListener;
 use super::commands::RespCommand;
+use super::counters::RespErrorKind;
 use super::replies::Replies;
 use super::throttle::{self, ThrottleCommand, ThrottleError};
 use super::throttle_limits::{LimitInUse, LimitLookup, ParsedLimit, ThrottleParams};
 
-/// The most calls that are decided together.
+/// Maximum calls of a batch.
 pub(super) const BATCH_MAX: usize = 64;
 
-/// The most sets of numbers that a connection remembers.
+/// Maximum limits that a connection caches.
 const RECENT_LIMITS_MAX: usize = 16;
 
-/// Calls that wait to be decided, and the numbers that this connection uses.
+/// Calls that wait to be decided, and the limits that this connection used lately.
 #[derive(Debug, Default)]
 pub(super) struct ThrottleBatch {
     calls: ArrayVec<QueuedThrottle, BATCH_MAX>,
     recent_limits: ArrayVec<(ThrottleParams, Arc<LimitInUse>), RECENT_LIMITS_MAX>,
-    /// Which of them the last call had,
+    /// Index of the limit of the last call.
     last_used: usize,
-    /// and, one bit each, which any call has that waits.
+    /// Limits of the waiting calls, one bit each.
     used_bits: u16,
 }
 
-/// One call: where its key is, and what it asks.
+/// One call: the range of its key, its limit and its quantity.
 #[derive(Clone, Copy, Debug)]
 struct QueuedThrottle {
     key_range: (u32, u32),
@@ -42,18 +40,18 @@ struct QueuedThrottle {
     quantity: u64,
 }
 
-/// What became of a call.
+/// Result of adding a call.
 #[derive(Debug)]
 pub(super) enum BatchAddResult {
-    /// It waits to be decided.
+    /// The call waits to be decided.
     Queued,
-    /// It has its reply: nothing passes under its numbers.
+    /// The reply: the parameters allow nothing.
     Replied([i64; 5]),
-    /// It is to be decided alone,
+    /// The call has to be decided alone, because it takes up no limit.
     DecideAlone(Limit),
-    /// or beside all others: there are too many numbers.
+    /// The call has to be decided in the overflow table, because too many limits are in use.
     DecideInOverflow(Limit),
-    /// There is no room: those that wait have to be decided first.
+    /// The batch is full: the waiting calls have to be decided first.
     Full,
 }
 
@@ -67,7 +65,7 @@ impl ThrottleBatch {
         self.calls.is_empty()
     }
 
-    /// Adds a call, whose key begins and ends there.
+    /// Adds a call; `key` is the range of its key.
     #[inline]
     pub(super) fn add<'a>(
         &mut self,
@@ -75,10 +73,17 @@ impl ThrottleBatch {
         call: &ThrottleCommand<'a>,
         key: (u32, u32),
     ) -> Result<BatchAddResult, ThrottleError<'a>> {
+        if self.calls.is_full() {
+            return Ok(BatchAddResult::Full);
+        }
         let known = match self.recent_limits.get(self.last_used) {
-            Some((numbers, _)) if *numbers == call.params => self.last_used,
-            _ => match self.recent_limits.iter().position(|(numbers, _)| *numbers == call.params) {
+            Some((params, _)) if *params == call.params => self.last_used,
+            _ => match self.recent_limits.iter().position(|(params, _)| *params == call.params) {
                 Some(known) => known,
+                // The waiting calls use the cached limits: one more fits only after they are decided.
+                None if self.recent_limits.is_full() && !self.calls.is_empty() => {
+                    return Ok(BatchAddResult::Full);
+                }
                 None => match self.look_up_limit(listener, call)? {
                     Ok(known) => known,
                     Err(added) => return Ok(added),
@@ -87,15 +92,13 @@ impl ThrottleBatch {
         };
         let call =
             QueuedThrottle { key_range: key, limit_index: known as u8, quantity: call.quantity };
-        if self.calls.try_push(call).is_err() {
-            return Ok(BatchAddResult::Full);
-        }
+        self.calls.push(call);
         self.last_used = known;
         self.used_bits |= 1 << known;
         Ok(BatchAddResult::Queued)
     }
 
-    /// Finds out about numbers that this connection has not used lately.
+    /// Looks up the limit of parameters that this connection has not used lately.
     #[cold]
     fn look_up_limit<'a>(
         &mut self,
@@ -129,10 +132,7 @@ impl ThrottleBatch {
             },
         };
         if self.recent_limits.is_full() {
-            if !self.calls.is_empty() {
-                return Ok(Err(BatchAddResult::Full));
-            }
-            // All at once: which of them is used again is anybody's guess, and the book knows them.
+            // All at once: there is no telling which is used next, and the shared table has them.
             self.recent_limits.clear();
         }
         self.recent_limits.push((call.params, entry));
@@ -147,70 +147,70 @@ impl ThrottleBatch {
         base: &[u8],
         replies: &mut Replies,
     ) {
-        if !self.decide_now(listener, base, replies) {
-            // In a box: it is large, and only needed with a store that answers later.
-            Box::pin(self.decide_later(listener, base, replies)).await;
-        }
-    }
-
-    /// The same, unless the store answers later: then `false`.
-    #[inline]
-    fn decide_now(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) -> bool {
-        let gatekeeper = &listener.gatekeeper;
-        if !gatekeeper.answers_at_once() {
-            return false;
-        }
         let now = listener.gatekeeper.now();
         self.refresh_limits(listener, now);
+        if listener.gatekeeper.answers_at_once() {
+            self.decide_at_once(listener, base, now, replies);
+        } else {
+            // Boxed: the future is large, and a store that answers at once does not need it.
+            Box::pin(self.decide_later(listener, base, now, replies)).await;
+        }
+        self.calls.clear();
+        self.used_bits = 0;
+    }
+
+    #[inline]
+    fn decide_at_once(
+        &self,
+        listener: &RespListener,
+        base: &[u8],
+        now: Micros,
+        replies: &mut Replies,
+    ) {
+        let gatekeeper = &listener.gatekeeper;
+        let now = gatekeeper.clock_instant(now);
         match &self.calls[..] {
             [] => {}
-            // Most clients send one call and wait: no room is made for others.
+            // Most clients send one call and wait: no list of decisions is needed.
             [call] => {
                 let check = self.check(call, base);
-                let decision =
-                    expect_ready(gatekeeper.decide_check(&check, gatekeeper.clock_instant(now)));
+                let decision = expect_ready(gatekeeper.decide_check(&check, now));
                 self.write_replies(listener, &[decision], replies);
             }
             calls => {
                 let mut checks = ArrayVec::<_, BATCH_MAX>::new_const();
                 checks.extend(calls.iter().map(|call| self.check(call, base)));
                 let mut decisions = DECISIONS.take();
-                let now = gatekeeper.clock_instant(now);
                 expect_ready(gatekeeper.decide_batch(&checks, now, &mut decisions));
                 self.write_replies(listener, &decisions, replies);
                 DECISIONS.set(decisions);
             }
         }
-        self.clear();
-        true
     }
 
-    /// The same, by a store that is asked for all of them at once: in order, and no call waits for the
-    /// answer to another. Every answer comes within the store's deadline.
-    async fn decide_later(&mut self, listener: &RespListener, base: &[u8], replies: &mut Replies) {
-        let now = listener.gatekeeper.now();
-        self.refresh_limits(listener, now);
+    /// Decides all calls by a store that has to be waited for. The store gets all of them together, so that no call
+    /// waits for the answer to another.
+    async fn decide_later(
+        &self,
+        listener: &RespListener,
+        base: &[u8],
+        now: Micros,
+        replies: &mut Replies,
+    ) {
+        let gatekeeper = &listener.gatekeeper;
         let checks: Vec<_> = self.calls.iter().map(|call| self.check(call, base)).collect();
-        let now = listener.gatekeeper.clock_instant(now);
-        let decide = |check| Box::pin(listener.gatekeeper.decide_check(check, now));
-        let decisions = join_all(checks.iter().map(decide).collect()).await;
-        drop(checks);
+        let mut decisions = Vec::with_capacity(checks.len());
+        gatekeeper.decide_batch(&checks, gatekeeper.clock_instant(now), &mut decisions).await;
         self.write_replies(listener, &decisions, replies);
-        self.clear();
     }
 
-    fn clear(&mut self) {
-        self.calls.clear();
-        self.used_bits = 0;
-    }
-
-    /// Numbers that nobody has used for long may have been forgotten: they are looked up again.
+    /// Looks up limits again that were unused for so long that the table may have dropped them.
     fn refresh_limits(&mut self, listener: &RespListener, now: Micros) {
-        for (index, (numbers, entry)) in self.recent_limits.iter_mut().enumerate() {
+        for (index, (params, entry)) in self.recent_limits.iter_mut().enumerate() {
             if self.used_bits >> index & 1 == 1
                 && !entry.touch(now)
                 && let LimitLookup::InUse(found) =
-                    listener.throttle_limits.find_or_insert(*numbers, entry.limit.clone(), 1, now)
+                    listener.throttle_limits.find_or_insert(*params, entry.limit.clone(), 1, now)
             {
                 *entry = found;
             }
@@ -241,27 +241,39 @@ impl ThrottleBatch {
     }
 }
 
-/// Decides one call that is not put together with others.
-pub(super) async fn decide_alone(listener: &RespListener, check: &Check<'_>) -> Decision {
-    let now = listener.gatekeeper.clock_instant(listener.gatekeeper.now());
-    Box::pin(listener.gatekeeper.decide_check(check, now)).await
-}
-
-/// Waits for all of them. Bound: as many as there are.
-pub(super) async fn join_all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
-    let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        let mut missing = false;
-        for (future, answer) in asked.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *answer = Some(value),
-                    Poll::Pending => missing = true,
-                }
-            }
+/// Replies to a call that cannot wait in a batch. All calls before it have been decided.
+pub(super) async fn reply_unqueued(
+    listener: &RespListener,
+    added: Result<(ThrottleCommand<'_>, BatchAddResult), ThrottleError<'_>>,
+    replies: &mut Replies,
+) {
+    let gatekeeper = &listener.gatekeeper;
+    listener.counters.count_commands(Some(RespCommand::Throttle), 1);
+    let reply = match added {
+        Ok((call, BatchAddResult::DecideAlone(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let now = gatekeeper.clock_instant(gatekeeper.now());
+            // Boxed: the future is large, and most connections never need it.
+            let decision = Box::pin(gatekeeper.decide_check(&check, now)).await;
+            throttle::reply(limit.capacity(), &decision)
         }
-        if missing { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
+        Ok((call, BatchAddResult::DecideInOverflow(limit))) => {
+            let check = Check::new(&limit, call.key).cost(call.quantity);
+            let now = gatekeeper.now();
+            let decision = gatekeeper.decide_in_overflow(&check, gatekeeper.clock_instant(now));
+            listener.counters.count_overflow_call();
+            listener.audit.warn_too_many_limits(&listener.counters, now);
+            throttle::reply(limit.capacity(), &decision)
+        }
+        Ok((_, BatchAddResult::Replied(reply))) => reply,
+        Ok((_, BatchAddResult::Queued | BatchAddResult::Full)) => {
+            unreachable!("an empty batch has room, and queued calls are decided by it")
+        }
+        Err(error) => {
+            listener.counters.count_error(RespErrorKind::Command);
+            return replies.error(error);
+        }
+    };
+    listener.counters.count_throttled(u64::from(reply[0] == 0), u64::from(reply[0] == 1));
+    replies.reply_fields(reply);
 }

@@ -1,36 +1,29 @@
-//! The numbers that `CL.THROTTLE` brings with every call, made into limits, each once.
+//! Limits made of the parameters that every call of `CL.THROTTLE` carries; each set of parameters is one limit.
 //!
-//! A store knows a bounded number of different sets of numbers, and rules need some of them. Therefore
-//! the sets that callers of this listener have in use at a time are bounded, too. Whoever only asks has none
-//! in use. Those beyond the bound are counted apart, in a small store of this listener's own: an error would
-//! make applications let everything pass, and one caller who makes up numbers could cause it for all.
-//! That store is bounded as every store is: whoever finds no room there shares a count with others.
+//! A store holds a bounded number of different limits, and rules need some of them, so the number of limits in use by
+//! this listener is bounded too. A call that writes nothing does not use its limit. Calls beyond the bound are decided in
+//! the gatekeeper's overflow table: on an error applications would let everything pass, and one client that invents
+//! parameters could cause that for all.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollgate::limit::MAX_PERIOD;
 use tollgate::time::MAX_EXACT;
-use tollgate::{Check, Decision, Limit, MemoryStore, Micros, Now};
+use tollgate::{Limit, Micros};
 
 use super::counters::RespCounters;
 
-/// The most sets of numbers in use at a time: a quarter of what a store knows.
+/// Maximum limits in use at a time: a quarter of what a store holds.
 pub(super) const LIMITS_IN_USE_MAX: usize = 16_384;
 
-/// How many keys are counted with numbers beyond those, or a few more, as a table has slots: fewer than a
-/// store knows numbers, so that each may have its own.
-const OVERFLOW_KEYS_MAX: usize = 32_768;
-
-/// How exactly it is known when a set was last used, in microseconds: whoever uses one often writes
-/// that down once in so long.
+/// Resolution of the time of last use, in microseconds: a limit that is used often updates it only this often.
 const LAST_USED_RESOLUTION_US: u64 = 1_000_000;
 
-/// What a call says beside its key: so many units per period of seconds, and so many at once beyond
-/// the first.
+/// Parameters of a call: `count` units per `period` seconds, and a burst of `max_burst` beyond the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ThrottleParams {
     pub(super) max_burst: i64,
@@ -38,17 +31,17 @@ pub(super) struct ThrottleParams {
     pub(super) period: i64,
 }
 
-/// What numbers mean.
+/// Meaning of parameters.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "taken apart where it is made")]
 pub(super) enum ParsedLimit {
     /// A limit.
     Limit(Limit),
-    /// Nothing ever passes: a bucket for nothing, or one that drains the wrong way.
+    /// Nothing ever passes: the bucket is empty or its rate is negative.
     NothingPasses,
 }
 
-/// Why numbers mean nothing.
+/// Error in the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleParamsError {
     ZeroRate,
@@ -59,7 +52,7 @@ pub(super) enum ThrottleParamsError {
 impl fmt::Display for ThrottleParamsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The peer's text.
+            // Text of redis-cell.
             ThrottleParamsError::ZeroRate => {
                 f.write_str("Cell error: Store error: Zero rates are not supported")
             }
@@ -75,14 +68,14 @@ impl fmt::Display for ThrottleParamsError {
 }
 
 impl ThrottleParams {
-    /// The most at once, as it is told; what no number can tell is told as the largest.
+    /// The limit in replies: `max_burst` + 1, saturated.
     pub(super) fn reported_limit(self) -> i64 {
         self.max_burst.saturating_add(1)
     }
 
     pub(super) fn to_limit(self) -> Result<ParsedLimit, ThrottleParamsError> {
         let (count, period) = (self.count.unsigned_abs(), self.period.unsigned_abs());
-        // The peer has one unit take a whole number of nanoseconds.
+        // redis-cell needs at least one nanosecond per unit.
         if count == 0 || u128::from(period) * 1_000_000_000 < u128::from(count) {
             return Err(ThrottleParamsError::ZeroRate);
         }
@@ -96,21 +89,21 @@ impl ThrottleParams {
         if count > MAX_EXACT {
             return Err(ThrottleParamsError::CountTooLarge);
         }
-        // A bucket that would take longer to fill than 100 years is made smaller.
+        // Capped so that the bucket fills within 100 years.
         let fills = u128::from(MAX_PERIOD.as_secs()) * u128::from(count) / u128::from(period);
         let most = MAX_EXACT.min(u64::try_from(fills).unwrap_or(u64::MAX));
         let capacity = (self.max_burst.unsigned_abs() + 1).min(most);
-        // No rule has an empty name: what this listener counts is no rule's.
+        // The name is empty, which no rule has: these counts never mix with those of rules.
         let limit = Limit::per(count, Duration::from_secs(period)).burst(capacity).build();
-        Ok(ParsedLimit::Limit(limit.expect("the numbers are in range")))
+        Ok(ParsedLimit::Limit(limit.expect("the params are in range")))
     }
 }
 
-/// A set of numbers in use.
+/// A limit in use.
 #[derive(Debug)]
 pub(super) struct LimitInUse {
     pub(super) limit: Limit,
-    /// When, roughly.
+    /// Time of last use in microseconds, up to [`LAST_USED_RESOLUTION_US`] late.
     last_used: AtomicU64,
 }
 
@@ -119,13 +112,13 @@ impl LimitInUse {
         LimitInUse { limit, last_used: AtomicU64::new(now.as_u64()) }
     }
 
-    /// Until when some state can have been written by these numbers.
+    /// Time at which no state written under this limit can be left.
     fn expires_at(&self) -> u64 {
         let used = self.last_used.load(Ordering::Relaxed);
         used.saturating_add(self.limit.memory_us()).saturating_add(2 * LAST_USED_RESOLUTION_US)
     }
 
-    /// Says that it is used now. `false`: it may have been forgotten.
+    /// Marks the limit as used. Returns false if the table may have dropped it.
     #[inline]
     pub(super) fn touch(&self, now: Micros) -> bool {
         let now = now.as_u64();
@@ -141,24 +134,21 @@ impl LimitInUse {
     }
 }
 
-/// All sets of numbers in use at this listener.
+/// All limits in use at this listener.
 #[derive(Debug, Default)]
 pub(super) struct ThrottleLimits {
     table: Mutex<LimitTable>,
-    /// Counts what the pages have no room for. Bound: [`OVERFLOW_KEYS_MAX`]. When it is full nothing is
-    /// forgotten that is limited: else whoever is could fill it to be let pass.
-    overflow_store: OnceLock<MemoryStore>,
     counters: Arc<RespCounters>,
 }
 
-/// Where a call with numbers that are not in use is to be decided.
+/// Result of a lookup: the place where a call has to be decided.
 #[derive(Debug)]
 pub(super) enum LimitLookup {
-    /// By the store that decides all: they are in use from now on.
+    /// The store decides; the limit is in use from now on.
     InUse(Arc<LimitInUse>),
-    /// The same, but it writes nothing, so that they are not.
+    /// The store decides, but the call writes nothing, so the limit is not in use.
     ReadOnly(Limit),
-    /// By [`ThrottleLimits::decide_in_overflow`]: there are too many.
+    /// The gatekeeper's overflow table decides, because too many limits are in use.
     Overflow(Limit),
 }
 
@@ -166,73 +156,66 @@ pub(super) enum LimitLookup {
 struct LimitTable {
     /// Bound: [`LIMITS_IN_USE_MAX`].
     entries: HashMap<ThrottleParams, Arc<LimitInUse>>,
-    /// Before this instant none can be forgotten, in microseconds.
+    /// Instant before which no entry can be dropped, in microseconds.
     full_until_us: u64,
 }
 
 impl ThrottleLimits {
-    pub(super) fn new(figures: Arc<RespCounters>) -> ThrottleLimits {
-        ThrottleLimits { counters: figures, ..ThrottleLimits::default() }
+    pub(super) fn new(counters: Arc<RespCounters>) -> ThrottleLimits {
+        ThrottleLimits { counters, ..ThrottleLimits::default() }
     }
 
-    /// These numbers, if they are in use.
-    pub(super) fn get(&self, numbers: ThrottleParams, now: Micros) -> Option<Arc<LimitInUse>> {
-        self.lock_table().get(numbers, now)
+    /// The limit of these parameters, if it is in use.
+    pub(super) fn get(&self, params: ThrottleParams, now: Micros) -> Option<Arc<LimitInUse>> {
+        self.lock_table().get(params, now)
     }
 
-    /// The same; if they are not, where so many units are to be taken.
+    /// The limit of these parameters; if it is not in use, the place to decide a call that takes `units`.
     pub(super) fn find_or_insert(
         &self,
-        numbers: ThrottleParams,
+        params: ThrottleParams,
         limit: Limit,
         units: u64,
         now: Micros,
     ) -> LimitLookup {
-        let mut pages = self.lock_table();
-        if let Some(entry) = pages.get(numbers, now) {
+        let mut table = self.lock_table();
+        if let Some(entry) = table.get(params, now) {
             return LimitLookup::InUse(entry);
         }
-        if !pages.has_room(now.as_u64()) {
+        if !table.has_room(now.as_u64()) {
             return LimitLookup::Overflow(limit);
         }
-        // More than there can be is refused, and a refusal writes nothing.
+        // More than the capacity is refused, and a refusal writes nothing.
         if units == 0 || units > limit.capacity() {
             return LimitLookup::ReadOnly(limit);
         }
         let entry = Arc::new(LimitInUse::new(limit, now));
-        pages.entries.insert(numbers, entry.clone());
-        self.counters.set_limits_in_use(pages.entries.len());
+        table.entries.insert(params, entry.clone());
+        self.counters.set_limits_in_use(table.entries.len());
         LimitLookup::InUse(entry)
     }
 
-    /// Decides a call with numbers for which there is no room.
-    pub(super) fn decide_in_overflow(&self, check: &Check<'_>, now: Now<'_>) -> Decision {
-        self.counters.count_overflow_call();
-        let store = self.overflow_store.get_or_init(|| MemoryStore::new(OVERFLOW_KEYS_MAX));
-        store.decide_now(std::slice::from_ref(check), now)
-    }
-
     fn lock_table(&self) -> MutexGuard<'_, LimitTable> {
-        // What a panic left is whole.
+        // The table is consistent after every statement.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LimitTable {
-    fn get(&self, numbers: ThrottleParams, now: Micros) -> Option<Arc<LimitInUse>> {
-        let entry = self.entries.get(&numbers)?;
+    fn get(&self, params: ThrottleParams, now: Micros) -> Option<Arc<LimitInUse>> {
+        let entry = self.entries.get(&params)?;
         entry.last_used.fetch_max(now.as_u64(), Ordering::Relaxed);
         Some(entry.clone())
     }
 
-    /// Whether there is room for one more set, made if it can be.
+    /// Returns true if there is room for one more limit, after dropping expired ones if needed.
     fn has_room(&mut self, now: u64) -> bool {
         if self.entries.len() < LIMITS_IN_USE_MAX {
             return true;
         }
         if now >= self.full_until_us {
             self.entries.retain(|_, entry| entry.expires_at() > now);
-            // Looked through again when the first of them can end, not at every call.
+            // Scanned again when the first entry can expire, not at every call.
             self.full_until_us =
                 self.entries.values().map(|entry| entry.expires_at()).min().unwrap_or(0);
         }
@@ -244,7 +227,7 @@ impl LimitTable {
 mod tests {
     use super::*;
 
-    fn numbers(max_burst: i64, count: i64, period: i64) -> ThrottleParams {
+    fn params(max_burst: i64, count: i64, period: i64) -> ThrottleParams {
         ThrottleParams { max_burst, count, period }
     }
 
@@ -252,65 +235,65 @@ mod tests {
     fn numbers_become_limits_or_say_why_not() {
         let (max, min) = (i64::MAX, i64::MIN);
         let century: i64 = 3_155_760_000;
-        // Numbers, and the capacity; 0: nothing passes
+        // Parameters, and the capacity; 0: nothing passes
         let rows = [
-            (numbers(15, 30, 60), Ok(16)),
-            (numbers(0, 1, 1), Ok(1)),
-            (numbers(-1, 5, 60), Ok(0)),
-            (numbers(min, 5, 60), Ok(0)),
-            (numbers(4, -5, 60), Ok(0)),
-            (numbers(4, 5, -60), Ok(0)),
-            (numbers(4, -5, -60), Ok(5)),
-            (numbers(4, min, min), Err(ThrottleParamsError::PeriodTooLong)),
-            (numbers(4, 0, 60), Err(ThrottleParamsError::ZeroRate)),
-            (numbers(4, 5, 0), Err(ThrottleParamsError::ZeroRate)),
-            (numbers(4, 0, 0), Err(ThrottleParamsError::ZeroRate)),
-            (numbers(4, 1_000_000_000, 1), Ok(5)),
-            (numbers(4, 1_000_000_001, 1), Err(ThrottleParamsError::ZeroRate)),
-            (numbers(max, 1, 60), Ok(52_596_000)),
-            (numbers(max, 1_000_000_000, 1), Ok(MAX_EXACT)),
-            (numbers(max, 1, century), Ok(1)),
-            (numbers(0, 1, century + 1), Err(ThrottleParamsError::PeriodTooLong)),
-            (numbers(0, 1, max), Err(ThrottleParamsError::PeriodTooLong)),
-            (numbers(0, MAX_EXACT as i64, century), Ok(1)),
-            (numbers(0, MAX_EXACT as i64 + 1, century), Err(ThrottleParamsError::CountTooLarge)),
-            (numbers(0, max, century), Err(ThrottleParamsError::ZeroRate)),
+            (params(15, 30, 60), Ok(16)),
+            (params(0, 1, 1), Ok(1)),
+            (params(-1, 5, 60), Ok(0)),
+            (params(min, 5, 60), Ok(0)),
+            (params(4, -5, 60), Ok(0)),
+            (params(4, 5, -60), Ok(0)),
+            (params(4, -5, -60), Ok(5)),
+            (params(4, min, min), Err(ThrottleParamsError::PeriodTooLong)),
+            (params(4, 0, 60), Err(ThrottleParamsError::ZeroRate)),
+            (params(4, 5, 0), Err(ThrottleParamsError::ZeroRate)),
+            (params(4, 0, 0), Err(ThrottleParamsError::ZeroRate)),
+            (params(4, 1_000_000_000, 1), Ok(5)),
+            (params(4, 1_000_000_001, 1), Err(ThrottleParamsError::ZeroRate)),
+            (params(max, 1, 60), Ok(52_596_000)),
+            (params(max, 1_000_000_000, 1), Ok(MAX_EXACT)),
+            (params(max, 1, century), Ok(1)),
+            (params(0, 1, century + 1), Err(ThrottleParamsError::PeriodTooLong)),
+            (params(0, 1, max), Err(ThrottleParamsError::PeriodTooLong)),
+            (params(0, MAX_EXACT as i64, century), Ok(1)),
+            (params(0, MAX_EXACT as i64 + 1, century), Err(ThrottleParamsError::CountTooLarge)),
+            (params(0, max, century), Err(ThrottleParamsError::ZeroRate)),
         ];
-        for (numbers, want) in rows {
-            let got = numbers.to_limit().map(|meaning| match meaning {
+        for (params, want) in rows {
+            let got = params.to_limit().map(|meaning| match meaning {
                 ParsedLimit::Limit(limit) => limit.capacity(),
                 ParsedLimit::NothingPasses => 0,
             });
-            assert_eq!(got, want, "{numbers:?}");
+            assert_eq!(got, want, "{params:?}");
         }
-        assert_eq!(numbers(max, 1, 1).reported_limit(), max);
-        assert_eq!(numbers(min, 1, 1).reported_limit(), min + 1);
+        assert_eq!(params(max, 1, 1).reported_limit(), max);
+        assert_eq!(params(min, 1, 1).reported_limit(), min + 1);
     }
 
     #[test]
     fn the_identity_holds_neither_count_nor_burst() {
-        let id = |numbers: ThrottleParams| match numbers.to_limit() {
+        let id = |params: ThrottleParams| match params.to_limit() {
             Ok(ParsedLimit::Limit(limit)) => limit.id(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(id(numbers(15, 30, 60)), id(numbers(4, 5, 60)));
-        assert_ne!(id(numbers(15, 30, 60)), id(numbers(15, 30, 61)));
+        assert_eq!(id(params(15, 30, 60)), id(params(4, 5, 60)));
+        assert_ne!(id(params(15, 30, 60)), id(params(15, 30, 61)));
     }
 
-    fn limit(numbers: ThrottleParams) -> Limit {
-        match numbers.to_limit() {
+    fn limit(params: ThrottleParams) -> Limit {
+        match params.to_limit() {
             Ok(ParsedLimit::Limit(limit)) => limit,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn one_set_too_many_is_counted_apart_until_another_can_be_forgotten() {
-        let book = ThrottleLimits::default();
+    fn one_limit_too_many_goes_to_the_overflow_table_until_another_expires() {
+        let limits = ThrottleLimits::default();
         let find = |count: usize, now: u64| {
             // One second to fill.
-            let numbers = numbers(0, count as i64, count as i64);
-            book.find_or_insert(numbers, limit(numbers), 1, Micros::from_secs(now))
+            let params = params(0, count as i64, count as i64);
+            limits.find_or_insert(params, limit(params), 1, Micros::from_secs(now))
         };
         let used = |found: LimitLookup| match found {
             LimitLookup::InUse(entry) => entry,
@@ -320,52 +303,29 @@ mod tests {
         for count in 2..=LIMITS_IN_USE_MAX {
             used(find(count, 100));
         }
-        let size = || book.table.lock().unwrap().entries.len();
+        let size = || limits.table.lock().unwrap().entries.len();
         assert!(matches!(find(LIMITS_IN_USE_MAX + 1, 102), LimitLookup::Overflow(_)));
         used(find(7, 102));
-        assert!(first.touch(Micros::from_secs(102)), "what is used stays");
+        assert!(first.touch(Micros::from_secs(102)), "a limit in use stays");
         used(find(LIMITS_IN_USE_MAX + 1, 103));
         // The first, the seventh, the new one.
         assert_eq!(size(), 3);
-        assert!(!first.touch(Micros::from_secs(105)), "it may be forgotten now");
+        assert!(!first.touch(Micros::from_secs(105)), "it may be dropped now");
         assert!(Arc::ptr_eq(&first, &used(find(1, 104))));
     }
 
     #[test]
-    fn whoever_only_asks_takes_up_no_room() {
-        let book = ThrottleLimits::default();
+    fn calls_that_write_nothing_take_up_no_room() {
+        let limits = ThrottleLimits::default();
         let now = Micros::from_secs(100);
-        // Units, and whether that can write
+        // Units | such a call can write
         for (units, writes) in [(0, false), (6, false), (u64::MAX, false), (1, true), (5, true)] {
             for period in 1..=10 {
-                let numbers = numbers(4, units.min(9) as i64 + 1, period);
-                let found = book.find_or_insert(numbers, limit(numbers), units, now);
+                let params = params(4, units.min(9) as i64 + 1, period);
+                let found = limits.find_or_insert(params, limit(params), units, now);
                 assert_eq!(matches!(found, LimitLookup::InUse(_)), writes, "{units}");
-                assert_eq!(book.get(numbers, now).is_some(), writes, "{units}");
+                assert_eq!(limits.get(params, now).is_some(), writes, "{units}");
             }
         }
-    }
-
-    #[test]
-    fn what_is_counted_apart_stays_counted_whoever_fills_the_store() {
-        let book = ThrottleLimits::default();
-        let now = Micros::from_secs(100);
-        let century = 3_155_760_000;
-        let allowed = |call: i64| {
-            let limit = limit(numbers(0, 1, century - call));
-            let key = call.to_string();
-            book.decide_in_overflow(&Check::new(&limit, key.as_bytes()), now.into()).allowed()
-        };
-        // Each with numbers of its own, more than the store knows numbers, and none ever fades.
-        for call in 0..70_000 {
-            assert!(allowed(call) || call > 10_000, "{call} is shut out while there is room");
-            assert!(!allowed(call), "{call} is not counted");
-        }
-        for call in 0..10_000 {
-            assert!(!allowed(call), "{call} passes again because others came");
-        }
-        let slots = book.overflow_store.get().unwrap().stats().slots;
-        assert!(slots < 60_000, "{slots}: each key may have numbers of its own");
-        assert_eq!(book.counters.overflow_calls(), 150_000);
     }
 }

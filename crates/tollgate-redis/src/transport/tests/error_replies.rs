@@ -32,7 +32,7 @@ fn a_replica_without_its_primary() {
     let store = CountingStore::of(&server);
     assert_eq!(store.class(), Ok(1));
     server.tell(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(store.run(&["GET", "a"]).unwrap_err().class, ErrorClass::MasterDown);
+    assert_eq!(store.run("GET", &["a"]).unwrap_err().class, ErrorClass::MasterDown);
     // The connection went with it, and the next is not made to a replica.
     store.until_class(ErrorClass::ReadOnly);
     server.tell(&["REPLICAOF", "NO", "ONE"]);
@@ -90,7 +90,7 @@ fn out_of_memory() {
     server.tell(&["CONFIG", "SET", "maxmemory", "1mb"]);
     // Commands in the background do not speak for decisions.
     for _ in 0..50 {
-        assert_eq!(store.run(&["SET", "b", "c"]).unwrap_err().class, ErrorClass::Oom);
+        assert_eq!(store.run("SET", &["b", "c"]).unwrap_err().class, ErrorClass::Oom);
     }
     assert_eq!(store.link.stats().nodes[0].breaker_opened, 0);
     store.until_class(ErrorClass::Oom);

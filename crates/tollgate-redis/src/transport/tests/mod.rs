@@ -6,13 +6,13 @@ mod faults;
 mod queueing;
 mod sentinel;
 mod single;
+#[cfg(feature = "tls")]
 mod tls;
 mod torn_replies;
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use testkit::redis::TestRedis;
 use testkit::wait;
 use tokio::runtime::{Builder, Runtime};
@@ -22,8 +22,10 @@ use crate::error::{ErrorClass, StoreError};
 use crate::options::RedisOptions;
 use crate::script::call::ScriptCall;
 use crate::transport::batch::Script;
+use crate::transport::command::RedisCommand;
 use crate::transport::link::Link;
 use crate::transport::url::StoreUrl;
+use crate::transport::value::RedisValue;
 
 /// Longer than any machine needs to answer, for tests that are not about time.
 const PLENTY: Duration = Duration::from_secs(5);
@@ -36,28 +38,26 @@ return sums";
 
 /// The reply has one number for each key: calls that share a command have one key each here.
 pub(crate) static COUNTING: Script = Script {
-    load: || redis::cmd("SCRIPT").arg("LOAD").arg(TEXT).take(),
-    assemble: |calls| with_keys(redis::cmd("EVALSHA").arg(sha1()).take(), calls),
-    eval: |calls| with_keys(redis::cmd("EVAL").arg(TEXT).take(), calls),
+    load: || RedisCommand::new("SCRIPT").arg("LOAD").arg(TEXT),
+    assemble: |calls| with_keys(RedisCommand::new("EVALSHA").arg(sha1()), calls),
+    eval: |calls| with_keys(RedisCommand::new("EVAL").arg(TEXT), calls),
     split: |value, count| match value {
-        Value::Array(sums) if sums.len() == count => sums.into_iter().map(Ok).collect(),
-        sums @ Value::Array(_) if count == 1 => vec![Ok(sums)],
+        RedisValue::Array(sums) if sums.len() == count => sums.into_iter().map(Ok).collect(),
+        sums @ RedisValue::Array(_) if count == 1 => vec![Ok(sums)],
         _ => vec![Err(StoreError::new(ErrorClass::Protocol, "no sums")); count],
     },
 };
 
-fn with_keys(mut command: Cmd, calls: &[ScriptCall]) -> Cmd {
-    command.arg(calls.iter().map(|call| call.keys.len()).sum::<usize>());
+fn with_keys(mut command: RedisCommand, calls: &[ScriptCall]) -> RedisCommand {
+    command.push_number(calls.iter().map(|call| call.keys.len() as u64).sum());
     for key in calls.iter().flat_map(|call| &call.keys) {
-        command.arg(key);
+        command.push(key);
     }
     command
 }
 
 fn sha1() -> String {
-    use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, TEXT.as_bytes());
-    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    crate::script::sha1_hex(TEXT)
 }
 
 fn call_of(key: &str, slot: u16) -> ScriptCall {
@@ -113,9 +113,9 @@ impl CountingStore {
         wait::until("an answer", || self.add(key).ok())
     }
 
-    fn run(&self, words: &[&str]) -> Result<Value, StoreError> {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
+    fn run(&self, name: &'static str, words: &[&str]) -> Result<RedisValue, StoreError> {
+        let mut command = RedisCommand::new(name);
+        words.iter().for_each(|word| command.push(word));
         self.callers.block_on(self.link.run(command, None))
     }
 
@@ -138,7 +138,7 @@ fn runtime() -> Runtime {
 
 async fn add(link: &Link, key: &str, slot: u16) -> Result<i64, StoreError> {
     match link.call(call_of(key, slot)).await? {
-        Value::Int(sum) => Ok(sum),
+        RedisValue::Int(sum) => Ok(sum),
         value => panic!("{value:?} is no sum"),
     }
 }

@@ -11,6 +11,7 @@ use testkit::wait;
 
 use super::*;
 use crate::transport::batch::{CALLS_PER_FLIGHT_MAX, FLIGHTS_MAX, FLIGHTS_USUAL};
+use crate::transport::command::RedisCommand;
 
 #[test]
 fn one_caller_at_a_time_waits_for_nobody_and_many_go_together() {
@@ -271,7 +272,7 @@ fn decisions_do_not_wait_behind_what_goes_beside_them() {
     store.callers.block_on(async {
         // The server holds back the connection until something is pushed, and answers the other.
         let blocked = tokio::spawn({
-            let (beside, pop) = (beside.clone(), redis::cmd("BLPOP").arg("list").arg(30).take());
+            let (beside, pop) = (beside.clone(), RedisCommand::new("BLPOP").arg("list").number(30));
             async move { beside.run(pop, None).await }
         });
         while beside.stats().nodes[0].in_flight == 0 {

@@ -1,8 +1,9 @@
 //! One server: who is let in, over what, and what is found out about it.
 
-use redis::Value;
 use testkit::redis::{TestRedis, TestRedisLaunch};
 use testkit::wait;
+
+use crate::transport::value::RedisValue;
 
 use super::*;
 
@@ -11,7 +12,7 @@ fn calls_and_commands_are_answered() {
     let server = TestRedis::start();
     let store = CountingStore::of(&server);
     assert_eq!((store.add("a").unwrap(), store.add("a").unwrap()), (1, 2));
-    assert_eq!(store.run(&["GET", "a"]).unwrap(), Value::BulkString(b"2".into()));
+    assert_eq!(store.run("GET", &["a"]).unwrap(), RedisValue::BulkString(b"2".into()));
     let stats = store.link.stats();
     assert_eq!((stats.calls, stats.answered, stats.connections), (3, 3, 1));
     assert!(stats.is_up() && stats.nodes[0].address == server.address().to_string());

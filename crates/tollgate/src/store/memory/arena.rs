@@ -1,17 +1,17 @@
-//! Where the entries of logs live: blocks of a few sizes in pages under one byte cap.
+//! Storage for the entries of logs: blocks of a few sizes in pages under one byte cap.
 //!
 //! A log with one entry needs no block, its slot holds it. With the second instant it gets a block
-//! of 4 entries, then 16, and so on to 1,024. When the cap is reached a log stays as it is and
+//! of 4 entries, then 16, and so on to 1,024. When the cap is reached, a log stays as it is and
 //! merges instants instead of growing: it may refuse a little more, it never admits more and never
-//! fails. Blocks are written only under the lock of the slot that owns them; readers check that
+//! fails. Blocks are written only under the lock of the slot that owns them. Readers check that
 //! slot's version afterwards, so words are atomics and everything here is safe code.
 //!
-//! A block belongs to exactly one record, or to the [`ArenaLog`] that took it and has not become a record
-//! yet. A log that is dropped gives back the block that it took; one that is closed gives back the
-//! block that its record no longer names.
+//! A block belongs to exactly one record, or to the [`ArenaLog`] that allocated it and has not been
+//! written to a record yet. A log that is dropped gives back the block that it allocated; one that
+//! is closed gives back the block that its record no longer names.
 //!
-//! A page holds blocks of one size. Once none of them is in use, the page serves logs of any size.
-//! New blocks come from the first page that has one, so that later pages become free.
+//! A page holds blocks of one size. Once none of them is in use, the page can serve any size. New
+//! blocks come from the first page that has a free one, so that later pages become free.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -26,7 +26,7 @@ use super::slot::SlotRecord;
 
 /// Entries per block of each size; powers of two, so that a ring index is a mask.
 const SIZES: [usize; 5] = [4, 16, 64, 256, MAX_ENTRIES];
-/// 256 KiB.
+/// Words of a page: 256 KiB.
 const PAGE_WORDS: usize = 32 * 1_024;
 /// Marks a record whose entries are in a block.
 const SPILLED: u64 = 1 << 52;
@@ -34,11 +34,11 @@ const SPILLED: u64 = 1 << 52;
 /// All blocks of a store.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Made when first needed and kept from then on, because readers without a lock may look at them
-    /// at any time. Their number is the cap.
+    /// Pages, made when first needed and kept from then on, because readers without a lock may read
+    /// them at any time. Their number is the cap.
     pages: Box<[OnceLock<ArenaPage>]>,
     free_blocks: Mutex<FreeBlocks>,
-    /// A log could not grow.
+    /// True if a log could not grow.
     growth_failed: AtomicBool,
 }
 
@@ -49,12 +49,12 @@ struct ArenaPage {
     words: Box<[AtomicU64]>,
 }
 
-/// Which blocks are free.
+/// Bookkeeping of free blocks.
 #[derive(Debug)]
 struct FreeBlocks {
-    /// One for each page made. Bound: the number of pages.
+    /// One ledger for each page made. Bound: the number of pages.
     ledgers: Vec<PageLedger>,
-    /// Pages of each size that have blocks in use and free ones.
+    /// Pages of each size that have both used and free blocks.
     open: [PageSet; SIZES.len()],
     /// Pages without a block in use.
     unused: PageSet,
@@ -67,13 +67,13 @@ struct FreeBlocks {
 struct PageLedger {
     size: usize,
     in_use: usize,
-    /// Blocks from this index on were never taken since the page got its size.
+    /// Index from which on blocks have not been used since the page got its size.
     untouched: usize,
     /// Blocks that were given back. Bound: the blocks of a page, 2 bytes each.
     returned: Vec<u16>,
 }
 
-/// Names a block: page and index in it.
+/// Identifies a block by page and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BlockHandle(u64);
 
@@ -89,12 +89,12 @@ impl BlockHandle {
     }
 }
 
-/// The running sum before the oldest entry, then pairs of instant and sum.
+/// Words of a block: the running sum before the oldest entry, then pairs of instant and sum.
 const fn block_words(size: usize) -> usize {
     1 + 2 * SIZES[size]
 }
 
-/// How many blocks of a size fit into a page: 3,640 of the smallest.
+/// Number of blocks of a size per page: 3,640 of the smallest.
 const fn blocks_per_page(size: usize) -> usize {
     PAGE_WORDS / block_words(size)
 }
@@ -149,7 +149,7 @@ impl Arena {
         self.free_blocks().pages_in_use * PAGE_WORDS * 8
     }
 
-    /// Whether a log could not grow since this was last asked.
+    /// Returns true if a log could not grow since the last call.
     #[inline]
     pub(crate) fn take_growth_failed(&self) -> bool {
         self.growth_failed.load(Ordering::Relaxed)
@@ -160,12 +160,12 @@ impl Arena {
         self.free_blocks.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// A block of a size that nobody uses.
+    /// Allocates a block of a size.
     fn allocate(&self, size: usize) -> Option<BlockHandle> {
         let mut books = self.free_blocks();
-        // Whoever still reads this block for the slot that gave it back must see that slot's lock if
-        // it sees a store of ours, also that of a page's new size. The fence of our own slot's lock
-        // came before we had the block.
+        // A reader that still reads this block for its previous slot must see that slot's lock if
+        // it sees one of our stores, including the page's new size. The fence of our own slot's
+        // lock came before we had the block.
         fence(Ordering::Release);
         let page = books.open[size].first().or_else(|| self.open_page(&mut books, size));
         let Some(page) = page else {
@@ -180,7 +180,7 @@ impl Arena {
         Some(BlockHandle::new(page, index))
     }
 
-    /// Gives a page that nobody uses, or a new one, to blocks of a size.
+    /// Assigns an unused page, or a new one, to blocks of a size.
     fn open_page(&self, books: &mut FreeBlocks, size: usize) -> Option<usize> {
         let page = books.unused.first().or_else(|| self.make_page(books))?;
         books.unused.remove(page);
@@ -216,8 +216,8 @@ impl Arena {
         }
     }
 
-    /// A block and its size. A handle read without a lock may name nothing, or a block of a page that
-    /// has another size by now.
+    /// A block and its size. A handle that was read without a lock may name no block, or a block of
+    /// a page whose size has changed since.
     fn block(&self, handle: BlockHandle) -> Option<LogBlock<'_>> {
         let page = self.pages.get(handle.page())?.get()?;
         let size = page.size.load(Ordering::Relaxed);
@@ -226,7 +226,7 @@ impl Arena {
         Some(LogBlock { handle, size, words })
     }
 
-    /// The log that a record describes. `None`: the record was overwritten while being read.
+    /// The log that a record describes; `None` if the record was overwritten while being read.
     pub(crate) fn open(
         &self,
         limit: &Limit,
@@ -249,8 +249,8 @@ impl Arena {
         Some(SlidingLogState { mark: record.mark, base, entries })
     }
 
-    /// The record that describes a log, after writing what is not in it. From now on the record names
-    /// the log's block, and no other. Call under the slot's lock.
+    /// Writes what does not fit in the slot to the log's block, and returns the record. From now on
+    /// the record owns that block and no other. Call under the slot's lock.
     pub(crate) fn close(
         &self,
         limit: &Limit,
@@ -273,7 +273,7 @@ impl Arena {
         SlotRecord { mark, a: count, b: 0, tag }
     }
 
-    /// Gives back the block of a record that is about to be forgotten. Call under the slot's lock.
+    /// Gives back the block of a record that is about to be dropped. Call under the slot's lock.
     pub(crate) fn discard(&self, record: SlotRecord) {
         if record.b & SPILLED != 0 {
             self.release(BlockHandle(record.a));
@@ -296,7 +296,7 @@ pub(crate) struct ArenaLog<'a> {
     head: usize,
     len: usize,
     block: Option<LogBlock<'a>>,
-    /// The block that the record of this log names. Any other belongs to the log itself.
+    /// The block that the record of this log names. Any other block belongs to the log itself.
     named: Option<BlockHandle>,
 }
 
@@ -311,7 +311,7 @@ impl Drop for ArenaLog<'_> {
 }
 
 impl<'a> ArenaLog<'a> {
-    /// Makes room for so many entries at once, where that is possible.
+    /// Makes room for this many entries at once, if possible.
     pub(crate) fn reserve(&mut self, entries: usize) {
         let size = SIZES.iter().position(|size| entries <= *size).unwrap_or(SIZES.len() - 1);
         let is_smaller = self.block.is_none_or(|block| block.size < size);
@@ -320,7 +320,7 @@ impl<'a> ArenaLog<'a> {
         }
     }
 
-    /// Moves the entries to a block of this size; whether there is one.
+    /// Moves the entries to a block of this size. Returns false if there is none.
     fn grow(&mut self, size: usize) -> bool {
         let Some(handle) = self.arena.allocate(size) else { return false };
         let block = self.arena.block(handle).expect("just allocated");
@@ -336,7 +336,7 @@ impl<'a> ArenaLog<'a> {
         true
     }
 
-    /// Gives back a block that is not needed any more, unless the record names it.
+    /// Gives back a block that is no longer needed, unless the record names it.
     fn give_back(&self, block: LogBlock<'_>) {
         if self.named != Some(block.handle) {
             self.arena.release(block.handle);

@@ -1,7 +1,7 @@
 //! Blocks: keys that are refused everything until an instant, above all limits.
 //!
-//! They have a table of their own, made when the first key is blocked, and one number says when the
-//! last of all blocks ends: while none is in force, no decision looks further than that.
+//! Blocks have their own table, made when the first key is blocked. One number says when the last
+//! of all blocks ends: while no block is in force, a decision reads only that number.
 
 use std::sync::atomic::Ordering;
 
@@ -14,8 +14,8 @@ use super::slot::SlotRecord;
 use super::table::{EvictionScope, InsertResult, SlotTable};
 
 impl MemoryStore {
-    /// Refuses everything that is asked about `key` until `until`, above all limits. A longer
-    /// block stays. `false`: the bounded table of blocks is full.
+    /// Refuses all requests of `key` until `until`, whatever its limits. A longer block stays.
+    /// Returns false if the bounded table of blocks is full.
     pub fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
         let block = block_key(self.secret.hash(key.as_bytes()));
         let record = SlotRecord { mark: now.as_u64(), a: until.as_u64(), b: 0, tag: BLOCK_TAG };
@@ -38,14 +38,14 @@ impl MemoryStore {
         }
     }
 
-    /// Lifts a block; whether there was one in force.
+    /// Lifts a block. Returns true if there was one in force.
     pub fn unblock(&self, key: Key<'_>, now: Micros) -> bool {
         let subject = self.secret.hash(key.as_bytes());
         let in_force = self.blocked_for(subject, now).is_some();
         self.blocks().remove(block_key(subject), &self.policy(now)) && in_force
     }
 
-    /// How long `key` is still blocked; `None` if it is not. While no key is, this is one load.
+    /// Time for which `key` is still blocked, if it is. While no key is blocked, this is one load.
     #[inline]
     pub fn blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
         if !self.any_block(now) {
@@ -54,7 +54,7 @@ impl MemoryStore {
         self.find_block(self.secret.hash(key.as_bytes()), now)
     }
 
-    /// As [`MemoryStore::blocked`], for a key that is hashed already.
+    /// Time for which a hashed key is still blocked.
     #[inline]
     pub(super) fn blocked_for(&self, subject: u64, now: Micros) -> Option<Wait> {
         if !self.any_block(now) {
@@ -63,14 +63,14 @@ impl MemoryStore {
         self.find_block(subject, now)
     }
 
-    /// Whether a block may be in force anywhere.
+    /// Returns true if a block may be in force for any key.
     #[inline]
     pub fn any_block(&self, now: Micros) -> bool {
         self.blocked_until.load(Ordering::Relaxed) > now.as_u64()
     }
 
-    /// Ended blocks stay in their table until their place is needed: a question must not change
-    /// what it asks about.
+    /// Finds a block that is in force. Blocks that have ended stay in the table until their slot is
+    /// needed, because a read must not change it.
     #[cold]
     fn find_block(&self, subject: u64, now: Micros) -> Option<Wait> {
         let block = block_key(subject);

@@ -1,4 +1,4 @@
-//! A state in a locked slot, opened by the numbers of whoever asks, and closed again.
+//! Opens the state in a locked slot under the numbers of the checked limit, and writes it back.
 
 use crate::limit::Limit;
 use crate::store::carried_state::{CarriedState, DetachState, PendingWrite, Purpose};
@@ -15,7 +15,7 @@ impl DetachState for SlotState<'_> {
 }
 
 impl MemoryStore {
-    /// The state in a locked slot. `limit` and `tag` are those of whoever asks.
+    /// The state in a locked slot. `limit` and `tag` are those of the check.
     pub(super) fn open_state(
         &self,
         limit: &Limit,
@@ -26,7 +26,7 @@ impl MemoryStore {
     ) -> CarriedState<SlotState<'_>> {
         if record.tag == tag {
             let state = SlotState::from_record(limit, record, &self.arena);
-            return CarriedState::new(state.expect("nobody else writes a locked slot"));
+            return CarriedState::new(state.expect("no other thread writes a locked slot"));
         }
         self.numbers.with_limit(record.tag, |old| {
             let opened =
@@ -41,7 +41,7 @@ impl MemoryStore {
         })
     }
 
-    /// What has to be written into the slot, if anything. Call under its lock.
+    /// The record to be written into the slot, if any. Call under its lock.
     pub(super) fn close_state(
         &self,
         opened: CarriedState<SlotState<'_>>,

@@ -1,19 +1,19 @@
 //! The memory store: all limits of all keys in one bounded table.
 //!
 //! ```text
-//!   check ─▶ secret.rs   hash the key
-//!         ─▶ table.rs    find its slot            slot.rs: 32 bytes, a sequence lock
-//!         ─▶ ../plan.rs  what the act does        algorithm/*.rs: judge, charge
-//!         ─▶ slot.rs     write the new state back
+//!   check ─▶ secret.rs         hash the key
+//!         ─▶ table.rs          find its slot          slot.rs: 32 bytes, a sequence lock
+//!         ─▶ ../one_check.rs   what the act does      algorithm/*.rs: judge, charge
+//!         ─▶ slot.rs           write the new state back
 //! ```
 //!
-//! A decision about a key that is in the table follows this line and touches nothing shared: no
-//! lock but the slot's own, no allocation, and for a refusal no write. Everything else (new keys,
-//! changed numbers, logs that grow, several limits at once) goes through `MemoryStore::update`
-//! or `several_limits.rs`, which lock slots and use the same pure functions.
+//! A decision about a key that is in the table takes only these steps and touches nothing shared:
+//! no lock but the slot's own, no allocation, and for a refusal no write. Everything else (new
+//! keys, changed numbers, logs that grow, several limits at once) goes through
+//! `MemoryStore::update` or `several_limits.rs`, which lock slots and use the same pure functions.
 //!
-//! Memory is bounded by the table, whatever keys arrive. A key that finds no room shares one of 64
-//! *overflow* states of its limit with others like it, and the answer says so.
+//! Memory is bounded by the table, whatever keys arrive. Keys for which there is no room share 64
+//! *overflow* states per limit, and their decisions say so.
 
 mod arena;
 mod blocks;
@@ -53,17 +53,17 @@ use table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth, 
 
 pub use snapshot::{RestoreReport, SnapshotError};
 
-/// How many states the keys without room share, per limit.
+/// Number of overflow states per limit, which keys without room share.
 pub const OVERFLOW_STATES: u64 = 64;
-/// The cap on the entries of all logs, unless another is given.
+/// Default cap on the bytes of all log entries.
 const LOG_BYTES: usize = 64 << 20;
-/// The tables of overflow states and of blocks hold this part of the keys, each,
+/// Divisor of the side tables: the overflow and block tables each hold `max_keys / 64` keys.
 const SIDE_TABLE_DIVISOR: usize = 64;
-/// but at least so many.
+/// Fewest keys of a side table.
 const SIDE_TABLE_KEYS_MIN: usize = 4_096;
 /// Lines of the table swept for each log that could not grow.
 const LOG_SWEEP_LINES: usize = 16;
-/// How many keys are hashed and prefetched ahead in a batch.
+/// Number of keys that are hashed and prefetched ahead in a batch.
 const PREFETCH_BATCH: usize = 16;
 
 /// All limits of all keys of one process.
@@ -75,13 +75,14 @@ pub struct MemoryStore {
     overflow: OnceLock<SlotTable>,
     /// Blocked keys; made when first needed.
     blocks: OnceLock<SlotTable>,
-    /// For how many keys those two are made.
+    /// Number of keys for which those two tables are made.
     side_table_keys: usize,
     numbers: Numbers,
     arena: Arena,
     /// Decisions that were answered by an overflow state.
     overflowed: AtomicU64,
-    /// When the last of all blocks ends; the table of blocks is asked only until then.
+    /// The instant at which the last of all blocks ends; the table of blocks is searched only until
+    /// then.
     blocked_until: AtomicU64,
     /// Held while a snapshot is written to a file.
     snapshot_lock: Mutex<()>,
@@ -92,13 +93,13 @@ pub struct MemoryStore {
 pub struct MemoryStats {
     /// Keys in the table.
     pub keys: usize,
-    /// Slots of the table: the most keys it can ever hold.
+    /// Slots of the table: the largest number of keys it can ever hold.
     pub slots: usize,
-    /// States that were not fresh and had to make room.
+    /// States that were evicted although they were not fresh.
     pub evicted: usize,
     /// Decisions answered by an overflow state.
     pub overflowed: u64,
-    /// Keys under a block, or under one that has ended and whose place nobody needed yet.
+    /// Blocked keys, including those whose block has ended and whose slot has not been reused yet.
     pub blocked: usize,
     /// Bytes of the pages that hold entries of logs; a page is 256 KiB.
     pub log_bytes: usize,
@@ -106,15 +107,14 @@ pub struct MemoryStats {
 
 impl MemoryStore {
     /// A store for `max_keys` keys: about 40 bytes each, or 80 in stores of up to 16,384 keys,
-    /// allocated now. Two tables of a 64th of that, at least 4,096 keys each, follow when they are
-    /// first needed, for overflow states and blocks; entries of logs may take 64 MiB. Nothing else
-    /// ever grows.
+    /// allocated now. Overflow states and blocks get a table each when first needed, for a 64th as
+    /// many keys and at least 4,096. Log entries take up to 64 MiB. Nothing else ever grows.
     pub fn new(max_keys: usize) -> MemoryStore {
         MemoryStore::with_log_bytes(max_keys, LOG_BYTES)
     }
 
-    /// A store with another cap on the entries of logs. When it is reached logs merge neighbouring
-    /// instants: they may refuse more, never admit more.
+    /// A store with another cap on the bytes of log entries. When it is reached, logs merge
+    /// neighbouring instants: they may refuse more, but never admit more.
     pub fn with_log_bytes(max_keys: usize, max_log_bytes: usize) -> MemoryStore {
         MemoryStore {
             secret: HashSecret::random(),
@@ -130,7 +130,7 @@ impl MemoryStore {
         }
     }
 
-    /// Figures for metrics.
+    /// Returns figures for metrics.
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             keys: self.keys.len(),
@@ -148,8 +148,8 @@ impl MemoryStore {
         self.decide_hashed(check, self.hash_and_prefetch(check), now.into())
     }
 
-    /// Hashes a check's key and asks the memory for its place: what can be done before the time is
-    /// known, because reading the clock takes a while.
+    /// Hashes a check's key and prefetches its slot: the part of a decision that can overlap with
+    /// reading the clock, which takes a while.
     #[inline]
     pub(crate) fn hash_and_prefetch(&self, check: &Check<'_>) -> HashedKey {
         let subject = self.secret.hash(check.key.as_bytes());
@@ -157,7 +157,7 @@ impl MemoryStore {
         HashedKey(subject)
     }
 
-    /// As [`MemoryStore::decide_one`], after [`MemoryStore::hash_and_prefetch`].
+    /// Decides one check after [`MemoryStore::hash_and_prefetch`].
     #[inline]
     pub(crate) fn decide_hashed(&self, check: &Check<'_>, at: HashedKey, now: Now<'_>) -> Decision {
         self.decide_subject(check, at.0, now, |decision| decision)
@@ -171,7 +171,8 @@ impl MemoryStore {
         }
     }
 
-    /// As [`MemoryStore::decide_now`]; `outcomes` gets what each limit said, in order.
+    /// Decides like [`MemoryStore::decide_now`]; `outcomes` receives the outcome of each limit, in
+    /// order.
     ///
     /// # Panics
     ///
@@ -220,9 +221,9 @@ impl MemoryStore {
         }
     }
 
-    /// Picks the way: the hot path for a take of a state that fits in a slot, else the slow one.
-    /// Whoever asks says with `answer` where the decision goes, so that it is written there at once
-    /// and not copied.
+    /// Chooses the path: the hot one for a take of a state that fits in a slot, else the slow one.
+    /// `answer` receives the decision and puts it where the caller needs it, so that it is not
+    /// copied.
     #[inline]
     fn decide_subject<T>(
         &self,
@@ -255,9 +256,9 @@ impl MemoryStore {
         }
     }
 
-    /// The hot path: the key is in the table (an empty one never is), its numbers are unchanged,
-    /// its state fits in a slot. A function of its own for each algorithm: inlined together they
-    /// spill registers.
+    /// The hot path: the key is in the table (an empty key never is), its numbers are unchanged,
+    /// its state fits in a slot. Each algorithm has its own copy of this function, because inlined
+    /// together they spill registers.
     #[inline(never)]
     fn take<S: CompactState, T>(
         &self,
@@ -291,7 +292,7 @@ impl MemoryStore {
         }
     }
 
-    /// Everything that the hot path leaves out.
+    /// Decides everything that the hot path does not.
     #[cold]
     #[inline(never)]
     fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Now<'_>) -> Decision {
@@ -316,8 +317,8 @@ impl MemoryStore {
             .unwrap_or_else(|| self.decide_locked(check, &limit, subject, now))
     }
 
-    /// The answer, if the key has a state and nothing has to be written for it: most peeks, and
-    /// refusals by a log.
+    /// The answer if the key has a state and nothing has to be written: most peeks, and refusals by
+    /// a log.
     fn read_only(
         &self,
         check: &Check<'_>,
@@ -338,7 +339,7 @@ impl MemoryStore {
         (plan.charge.is_none() && slot.is_unchanged(&seen)).then_some(decision)
     }
 
-    /// The answer under the state's lock.
+    /// Decides under the lock of the state.
     fn decide_locked(
         &self,
         check: &Check<'_>,
@@ -370,9 +371,9 @@ impl MemoryStore {
         }
     }
 
-    /// Runs `act` on the state of a key, under its lock, and tells it the instant to act at. A key
-    /// without a state gets one only if `act` writes. `Err` is the answer when there is no room for
-    /// another state.
+    /// Runs `act` on the state of a key, under its lock, with the instant to act at. A key without
+    /// a state gets one only if `act` writes. `Err` is the decision if there is no room for another
+    /// state.
     #[expect(clippy::too_many_arguments, reason = "which state, what for, and the act")]
     fn update<T>(
         &self,
@@ -439,7 +440,7 @@ impl MemoryStore {
             let result = act(&mut opened, now);
             let policy = self.policy(now);
             let Some(record) = self.close_state(opened, limit, tag) else {
-                // A question about a key that would find no room is one about the overflow state.
+                // Reading a key for which there is no room means reading its overflow state.
                 return table.room(key, &policy).map(|()| result);
             };
             match table.insert(key, record, EvictionScope::Unlimited, &policy) {
@@ -453,8 +454,8 @@ impl MemoryStore {
         }
     }
 
-    /// Gives all of these limits tags that can be written into slots as long as this is held. `None`:
-    /// there are too many limits.
+    /// Gives all of these limits tags that can be written into slots while the guard is held.
+    /// Returns `None` if there are too many limits.
     #[inline]
     fn hold_tags<'l>(
         &self,
@@ -465,7 +466,7 @@ impl MemoryStore {
             if limits.clone().all(|limit| self.numbers.tag(limit).is_some()) {
                 return Some(held);
             }
-            // To make room for a tag takes what is held.
+            // Freeing tags needs the locks that this guard holds.
             drop(held);
             for limit in limits.clone() {
                 self.tag(limit)?;
@@ -473,14 +474,14 @@ impl MemoryStore {
         }
     }
 
-    /// The same of one limit, with its tag.
+    /// Gives one limit a tag that can be written into slots while the guard is held.
     #[inline]
     fn hold_tag(&self, limit: &Limit) -> Option<(TagGuard<'_>, u32)> {
         let held = self.hold_tags(std::iter::once(limit))?;
         Some((held, self.numbers.tag(limit)?))
     }
 
-    /// The tag of a limit's numbers, given to it now if need be.
+    /// The tag of a limit's numbers; assigns one if there is none yet.
     #[inline]
     fn tag(&self, limit: &Limit) -> Option<u32> {
         self.numbers.tag(limit).or_else(|| {
@@ -492,8 +493,8 @@ impl MemoryStore {
         })
     }
 
-    /// Sweeps a little when a log could not grow: logs that nobody asks about any more hold their
-    /// blocks until they are swept. Call without a lock.
+    /// Sweeps a few lines if a log could not grow: logs that are no longer used keep their blocks
+    /// until they are swept. Call without holding a lock.
     fn free_idle_logs(&self, now: Micros) {
         if self.arena.take_growth_failed() {
             self.keys.sweep_lines(LOG_SWEEP_LINES, &self.policy(now));
@@ -520,7 +521,7 @@ impl MemoryStore {
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
     }
 
-    /// Gives back up to `units` of what `receipt` says was charged; without one, as if it had been
+    /// Gives back up to `units` of the charge that `receipt` stands for; without a receipt, as if
     /// charged now.
     pub fn refund(
         &self,
@@ -547,7 +548,7 @@ impl MemoryStore {
             }
             Some(Receipt { twin, .. }) => (StateLocation::Table, twin_subject(subject, twin)),
         };
-        // A key that has no state has nothing to give back.
+        // A key without a state has nothing to give back.
         let state = match place {
             StateLocation::Overflow => self.overflow().find(overflow_key(subject, limit)),
             _ => self.keys.find(slot_key(subject, limit)),
@@ -560,9 +561,9 @@ impl MemoryStore {
         }
     }
 
-    /// Books `cost` for a caller who will wait: charges it now, perhaps into debt. The decision's
-    /// delay is how long the caller has to wait until the debt before it is paid. Only buckets carry
-    /// debt over. Refused if that would be after `deadline`.
+    /// Books `cost` for a caller that will wait: charges it now, possibly into debt. The decision's
+    /// delay is the time until the earlier debt is paid. Only buckets carry debt over. Refused if
+    /// the delay would end after `deadline`.
     pub(crate) fn book(&self, check: &Check<'_>, deadline: Micros, now: Now<'_>) -> Decision {
         let (limit, cost) = (check.limit, check.cost);
         let subject = self.secret.hash(check.key.as_bytes());
@@ -590,8 +591,8 @@ impl MemoryStore {
         }
     }
 
-    /// How long until the last of `costs` may go, if they go in order, each as soon as possible,
-    /// and nobody else takes anything.
+    /// The wait until the last of `costs` may go, if they go in order, each as early as possible,
+    /// and nothing else is charged.
     pub(crate) fn wait_in_line(&self, check: &Check<'_>, costs: &[u64], now: Micros) -> Wait {
         let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
@@ -608,7 +609,8 @@ impl MemoryStore {
             if wait.is_never() {
                 return wait;
             }
-            // A bucket is charged when its waiter is at the head of the line, others when it goes.
+            // A bucket is charged when its waiter gets to the head of the line, other algorithms
+            // when it goes.
             let charged_at = if limit.algorithm().is_bucket() { at } else { at.after(wait) };
             algorithm::charge(limit, &mut state, cost, charged_at);
             at = at.after(wait);
@@ -616,9 +618,9 @@ impl MemoryStore {
         Wait::from_micros(at.as_u64() - now.as_u64())
     }
 
-    /// Puts a state that another store holds in the place of a key's own, under the numbers of
-    /// `limit`: whoever takes over when that store fails begins where it was. A key without room
-    /// stays without a state: a copy takes no place of a state that has used a larger share.
+    /// Replaces a key's state by a copy from another store, under the numbers of `limit`, so that
+    /// decisions can continue here if that store fails. Does nothing if there is no room: a copy
+    /// never evicts a state that has used a larger share.
     pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
         let limit = &*limit.for_key(key.as_bytes());
         let key_hash = slot_key(self.secret.hash(key.as_bytes()), limit);
@@ -655,18 +657,18 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets a key's state: it starts fresh. Whether there was one.
+    /// Drops a key's state, so that it starts fresh. Returns true if there was one.
     pub fn reset(&self, limit: &Limit, key: Key<'_>, now: Micros) -> bool {
         let key = slot_key(self.secret.hash(key.as_bytes()), limit);
         self.keys.remove(key, &self.policy(now))
     }
 }
 
-/// A key whose place is being fetched: the hash of its subject.
+/// A key that is hashed and whose slot is being prefetched.
 #[derive(Clone, Copy)]
 pub(crate) struct HashedKey(u64);
 
-/// Where a state may be.
+/// The table in which a state may be.
 #[derive(Clone, Copy)]
 enum StateLocation {
     TableThenOverflow,
@@ -674,7 +676,7 @@ enum StateLocation {
     Overflow,
 }
 
-/// Reads records as states, for the table's decisions about room.
+/// Reads records as states, so that the table can choose which to evict.
 struct StoreEvictionPolicy<'a> {
     store: &'a MemoryStore,
     now: Micros,
@@ -720,15 +722,15 @@ impl EvictionPolicy for StoreEvictionPolicy<'_> {
     }
 }
 
-/// The table's key for a limit and a subject. The subject's hash is secret, so adding the limit's
-/// public identity leaves it unpredictable. Never 0, which means empty.
+/// The table's key for a limit and a subject. The hash of the subject is secret, so it stays
+/// unpredictable when the limit's public identity is added. Never 0, which means empty.
 #[inline]
 fn slot_key(subject: u64, limit: &Limit) -> u64 {
     (subject ^ limit.id()).max(1)
 }
 
-/// The subject of one of several limits of a request that differ only in their numbers: each has a
-/// state of its own. See [`Outcome::twin`].
+/// The subject of one of several limits of a request that differ only in their numbers: each has
+/// its own state. See [`Outcome::twin`].
 #[inline]
 fn twin_subject(subject: u64, twin: u8) -> u64 {
     subject ^ u64::from(twin).wrapping_mul(0xd6e8_feb8_6659_fd93)

@@ -1,9 +1,9 @@
-//! Which numbers wrote a state: a small index from tags in slots to limits and back.
+//! Index of the numbers that wrote states: from the tags in slots to limits and back.
 //!
-//! A slot has room for a tag, not for a limit. The tag tells the limit whose numbers wrote the
-//! state, which is needed when those numbers have changed since, and when a stranger's key asks
-//! whether this state could make room. Neither is on the way of an ordinary decision: that only
-//! compares two tags, and finds its own in a cache of one load.
+//! A slot has room for a tag, not for a limit. The tag identifies the limit whose numbers wrote the
+//! state. It is needed if the numbers have changed since, and if another key needs to know whether
+//! it may evict this state. An ordinary decision needs neither: it compares two tags, and finds its
+//! own in a cache with one load.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,52 +11,53 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::limit::Limit;
 
-/// The most limits with different numbers that a store remembers at once.
+/// Cap on the limits with different numbers that a store can distinguish at once.
 pub(crate) const MAX_NUMBERS: usize = 65_535;
 /// The tag of a block; no limit has it.
 pub(crate) const BLOCK_TAG: u32 = 0;
 
-/// While the index is full, every so many-th new limit looks for numbers that no slot holds.
+/// Interval of scans while the index is full: every 4,096th new limit looks for numbers that no
+/// slot holds.
 const SCAN_EVERY: u64 = 4_096;
 
 const TAG_BITS: u32 = 22;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const CACHE_SLOTS: usize = 4_096;
 
-/// Threads that write tags into slots hold different ones of so many locks.
+/// Number of locks among which the threads that write tags into slots are spread.
 const HOLDER_LOCKS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Numbers {
     index: RwLock<TagIndex>,
-    /// Held by whoever has looked up a tag and has yet to write it into a slot, and all of them by whoever
-    /// looks through the slots: a tag that is about to be written is not forgotten.
+    /// Locks that keep tags from being dropped. A thread holds one of them from looking up a tag
+    /// until it is written into a slot, and all of them while it scans the slots.
     holder_locks: Box<[HolderLock; HOLDER_LOCKS]>,
-    /// How often a full index was asked for one more.
+    /// Number of requests for one more tag while the index was full.
     attempts: AtomicU64,
-    /// High bits of a fingerprint beside its tag, at the place its low bits name.
+    /// High bits of a fingerprint next to its tag, at the index given by its low bits.
     cache: Box<[AtomicU64; CACHE_SLOTS]>,
 }
 
-/// A lock on a line of memory of its own.
+/// A lock on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct HolderLock(RwLock<()>);
 
-/// Keeps tags from being forgotten until they are written.
+/// Keeps tags from being dropped until they are written.
 pub(crate) struct TagGuard<'a> {
     _holder: RwLockReadGuard<'a, ()>,
 }
 
-/// Bounded by [`MAX_NUMBERS`].
+/// The index proper. Bounded by [`MAX_NUMBERS`].
 #[derive(Debug, Default)]
 struct TagIndex {
     tags: HashMap<u64, u32>,
-    /// Each with its serial number.
+    /// Limit of each tag, with its serial number.
     limits: HashMap<u32, (u64, Limit)>,
-    /// The last tag given out.
+    /// The tag assigned last.
     next: u32,
-    /// How many were ever registered: the last serial number.
+    /// Number of limits ever registered: the last serial number.
     registered: u64,
 }
 
@@ -82,7 +83,7 @@ impl Numbers {
     /// The tag of a limit's numbers, if it has one.
     pub(crate) fn tag(&self, limit: &Limit) -> Option<u32> {
         self.cached_tag(limit).or_else(|| {
-            // Remembered under the lock: forgetting clears the cache under it, too.
+            // Cached under the lock, because dropping tags clears the cache under it, too.
             let index = self.read();
             let tag = *index.tags.get(&limit.fingerprint())?;
             self.remember(limit, tag);
@@ -90,24 +91,24 @@ impl Numbers {
         })
     }
 
-    /// Gives a limit's numbers a tag. When there are too many, those that `in_use` does not name
-    /// are forgotten first; `None` if that does not help.
+    /// Assigns a tag to a limit's numbers. If there are too many, those that `in_use` does not name
+    /// are dropped first. Returns `None` if that does not help.
     #[cold]
     pub(crate) fn register(&self, limit: &Limit, in_use: impl Fn() -> HashSet<u32>) -> Option<u32> {
         if self.read().limits.len() >= MAX_NUMBERS {
-            // In vain the last time, it will be so for a while.
+            // The last scan was in vain, and the next ones would be, too.
             if !self.attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(SCAN_EVERY) {
                 return self.tag(limit);
             }
-            // Whoever has a tag to write has written it before the slots are looked through, or looks it
-            // up again afterwards. The index is free meanwhile; what is registered in between is younger
-            // than `known` and stays.
+            // A thread that has a tag to write either has written it before the slots are scanned,
+            // or looks it up again afterwards. The index is not locked during the scan; limits
+            // registered meanwhile are younger than `known` and stay.
             let holders: Vec<_> = self.holder_locks.iter().map(|one| one.0.write()).collect();
             let known = self.read().registered;
             self.forget_all_but(&in_use(), known);
             drop(holders);
             if self.read().limits.len() < MAX_NUMBERS {
-                // It helped, and would again: numbers that were only asked about are many.
+                // The scan helped and would help again: many numbers are only peeked at.
                 self.attempts.store(0, Ordering::Relaxed);
             }
         }
@@ -118,7 +119,7 @@ impl Numbers {
         if index.limits.len() >= MAX_NUMBERS {
             return None;
         }
-        // Tags go round, so that one just forgotten is the last to be given out again.
+        // Tags go round, so that a dropped tag is reused as late as possible.
         let tag = loop {
             index.next = if u64::from(index.next) == TAG_MASK { 1 } else { index.next + 1 };
             if !index.limits.contains_key(&index.next) {
@@ -133,8 +134,8 @@ impl Numbers {
         Some(tag)
     }
 
-    /// Keeps tags from being forgotten: those that are looked up while this is held can be written into
-    /// slots. Whoever holds it registers nothing.
+    /// Keeps tags from being dropped: tags that are looked up while the guard is held can be
+    /// written into slots. A thread that holds it must not register limits.
     #[inline]
     pub(crate) fn hold_tags(&self) -> TagGuard<'_> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -210,22 +211,22 @@ mod tests {
         let all: HashSet<u32> = everything();
         assert_eq!(numbers.register(&limit(1 << 20), || all.clone()), None);
         for _ in 1..SCAN_EVERY {
-            let asked_too_often = || unreachable!("the last scan was in vain");
+            let asked_too_often = || unreachable!("a scan too soon after one in vain");
             assert_eq!(numbers.register(&limit(1 << 20), asked_too_often), None);
         }
         assert!(numbers.register(&limit(1 << 20), || HashSet::from([first])).is_some());
         assert_eq!(numbers.tag(&limit(1)), Some(first));
         assert_eq!(numbers.tag(&limit(2)), None);
         assert_eq!(numbers.all().len(), 2);
-        // Full again with what no slot holds: nobody is turned away for it.
+        // Full again with numbers that no slot holds: no limit is refused for that.
         for units in 2..=3 * MAX_NUMBERS as u64 {
             assert!(numbers.register(&limit(units), || HashSet::from([first])).is_some());
         }
         assert_eq!(numbers.tag(&limit(1)), Some(first));
     }
 
-    /// Would catch: numbers that are forgotten while their tag is on its way into a slot, so that what is
-    /// charged under them is forgotten as well.
+    /// Would catch: numbers that are dropped before their tag is written into a slot, so that the
+    /// units charged under them are lost.
     #[test]
     fn numbers_are_not_forgotten_while_their_tag_is_written() {
         use std::sync::{Mutex, mpsc};
@@ -241,7 +242,7 @@ mod tests {
                 let held = numbers.hold_tags();
                 let tag = numbers.tag(&limit(1)).unwrap();
                 looked_up.send(()).unwrap();
-                // Nobody looks through the slots until the tag is written: then this waits in vain.
+                // The scan must not start until the tag is written, so this normally times out.
                 let _ = is_scanning.recv_timeout(std::time::Duration::from_millis(100));
                 slots.lock().unwrap().insert(tag);
                 drop(held);

@@ -1,10 +1,10 @@
-//! The usual case of several limits as one request: all of them admit, and nobody else is at their
-//! slots.
+//! The usual case of several limits as one request: all of them admit, and no other thread uses
+//! their slots.
 //!
-//! Each limit is judged and charged once, on a copy. Then the slots are locked, each only if it still
-//! holds exactly what was judged, and the charged copies are written. Whatever is different (a limit
-//! refuses, a key is new, a slot is busy) is left to `several_limits.rs`, and nothing has been written. A
-//! lock that is taken is never waited for here, so no order of locking is needed.
+//! Each limit is judged and charged once, on a copy. Then the slots are locked, each only if it
+//! still holds exactly what was judged, and the charged copies are written. In all other cases (a
+//! limit refuses, a key is new, a slot is locked) nothing is written and `several_limits.rs`
+//! decides. This path never waits for a lock, so it needs no order of locking.
 
 use arrayvec::ArrayVec;
 
@@ -19,7 +19,7 @@ use super::several_limits::LockedCheck;
 use super::slot::{LockedSlot, Slot, SlotRecord, SlotSnapshot};
 use super::slot_state::CompactState;
 
-/// A slot, what it held when it was judged, and what it holds once it is charged.
+/// A slot, its content when it was judged, and the record to be written.
 struct SlotWrite<'a> {
     slot: &'a Slot,
     snapshot: SlotSnapshot,
@@ -27,7 +27,8 @@ struct SlotWrite<'a> {
 }
 
 impl MemoryStore {
-    /// The answer, if all admit and nobody interferes; `outcomes` then has what each said.
+    /// The answer if all admit and no other thread interferes; `outcomes` then has the outcome of
+    /// each limit.
     pub(super) fn take_optimistic(
         &self,
         asked: &[LockedCheck<'_>],
@@ -43,7 +44,7 @@ impl MemoryStore {
         }
         let mut locked = ArrayVec::<LockedSlot<'_>, MAX_LIMITS>::new();
         for charge in &charges {
-            // Also fails where two checks meet in one slot: the first has locked it.
+            // Also fails if two checks share a slot: the first one has locked it.
             locked.push(charge.slot.lock_if_unchanged(&charge.snapshot)?);
         }
         for (locked, charge) in locked.iter_mut().zip(&charges) {
@@ -53,7 +54,7 @@ impl MemoryStore {
         Some(Decision::of_all(checks, outcomes, 0, now))
     }
 
-    /// What one limit says and what there is to write; `None` if this is not the usual case.
+    /// The outcome of one limit and its write; `None` if this is not the usual case.
     fn take_copy(
         &self,
         one: &LockedCheck<'_>,
@@ -61,7 +62,7 @@ impl MemoryStore {
         now: Micros,
     ) -> Option<(Outcome, Option<SlotWrite<'_>>)> {
         let check = &one.check;
-        // Checks of one state are judged for what they ask together.
+        // Checks that share a state are judged for their costs together.
         let is_alone = || asked.iter().filter(|other| other.key == one.key).count() == 1;
         if check.act != Act::Take || check.count_denied || check.cost == 0 {
             return None;
@@ -73,7 +74,7 @@ impl MemoryStore {
             return None;
         }
         let (outcome, record) = take(one.limit, record, check.cost, now)?;
-        // What a caller who cannot wait is told instead is not what was judged here.
+        // A caller that cannot wait gets another answer than the one judged here.
         if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
             return None;
         }
@@ -83,7 +84,8 @@ impl MemoryStore {
                 let outcome = Outcome { charged: check.cost, ..outcome };
                 Some((outcome, Some(SlotWrite { slot, snapshot: seen, record })))
             }
-            // In shadow, and so without a say; what it would refuse is not charged to it.
+            // Shadow limits never refuse, so they do not vote here; a shadow refusal is not
+            // charged.
             false if check.shadow && is_alone() => Some((outcome, None)),
             false => None,
         }

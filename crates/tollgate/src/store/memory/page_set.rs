@@ -1,9 +1,9 @@
-//! A set of page numbers that knows its smallest member.
+//! A set of page numbers with fast access to its smallest member.
 
-/// One bit for each page, and a word before which no bit is set.
+/// One bit for each page, and the index of a word before which no bit is set.
 #[derive(Debug)]
 pub(crate) struct PageSet {
-    /// Bound: one bit for each page there may be.
+    /// The bits. Bound: one bit for each page there may be.
     words: Box<[u64]>,
     lowest: usize,
 }

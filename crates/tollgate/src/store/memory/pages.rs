@@ -1,11 +1,11 @@
 //! Memory for the table: large pages where the system grants them, and prefetching.
 //!
-//! Both are hints to the machine, both need `unsafe`, and both are here because they were
-//! measured: see docs/concepts/speed.md.
+//! Both are hints to the machine, both need `unsafe`, and both are here because of measurements:
+//! see docs/concepts/speed.md.
 
 use super::table::CacheLine;
 
-/// So many empty lines.
+/// Allocates this many empty lines.
 pub(crate) fn empty_lines(lines: usize) -> Box<[CacheLine]> {
     let mut memory = Vec::with_capacity(lines);
     advise_large_pages(&mut memory);
@@ -13,8 +13,9 @@ pub(crate) fn empty_lines(lines: usize) -> Box<[CacheLine]> {
     memory.into_boxed_slice()
 }
 
-/// Asks for pages of 2 MiB before the memory is touched: a key's line then costs one look at the
-/// page tables less. Systems that do not know the advice, or do not take it, lose nothing else.
+/// Asks for pages of 2 MiB before the memory is touched, which makes finding a key's line one
+/// page-table lookup cheaper. On systems that do not know or do not follow the advice, nothing else
+/// changes.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code)]
 fn advise_large_pages(memory: &mut Vec<CacheLine>) {
@@ -28,7 +29,7 @@ fn advise_large_pages(memory: &mut Vec<CacheLine>) {
     }
     let whole = (bytes - skip) / LARGE * LARGE;
     // SAFETY: the range lies inside memory that belongs to us, and the advice changes how it is
-    // backed, not what it holds. A failure is an answer that may be ignored.
+    // backed, not its content. A failure may be ignored.
     unsafe {
         libc::madvise(start.add(skip).cast(), whole, libc::MADV_HUGEPAGE);
     }
@@ -37,7 +38,7 @@ fn advise_large_pages(memory: &mut Vec<CacheLine>) {
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn advise_large_pages(_memory: &mut Vec<CacheLine>) {}
 
-/// Asks for a cache line that will be needed soon.
+/// Prefetches a cache line that will be needed soon.
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn prefetch<T>(line: &T) {

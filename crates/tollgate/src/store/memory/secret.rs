@@ -1,10 +1,10 @@
 //! The secret hash of keys.
 //!
-//! Callers choose their keys, so an attacker must not be able to choose their places: keys are
+//! Clients choose their keys, so an attacker must not be able to choose their slots: keys are
 //! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
-//! is kept, so long keys cost no memory and no name can be read out of a core dump.
+//! is stored, so long keys cost no memory and no key can be read from a core dump.
 
-/// Two random words that nobody else knows.
+/// Two random words that never leave the store, except in a snapshot.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct HashSecret([u64; 2]);
 

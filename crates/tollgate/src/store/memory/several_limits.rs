@@ -1,11 +1,11 @@
 //! Several limits as one request: all are charged, or none is.
 //!
-//! If all limits admit and nobody interferes, `optimistic.rs` has the answer. Otherwise every limit is
-//! judged without a lock. If one refuses, that is the answer: it was true at
-//! that moment, and nothing is written. Only when all would admit are their slots locked, in the
-//! order of their addresses so that no two requests wait for each other, and judged again. Locking
-//! rather than trying and undoing: an undo would show other requests, for a moment, units as taken
-//! that nobody was granted, and refuse them for it.
+//! If all limits admit and no other thread interferes, `optimistic.rs` has the answer. Otherwise
+//! every limit is judged without a lock. If one refuses, that is the answer: it was true at that
+//! moment, and nothing is written. Only if all would admit are their slots locked, in the order of
+//! their addresses so that two requests never wait for each other, and judged again. Slots are
+//! locked rather than charged and undone, because an undo would show other requests, for a moment,
+//! units as taken that were never granted, and refuse them.
 
 use arrayvec::ArrayVec;
 
@@ -22,10 +22,10 @@ use super::slot_state::SlotState;
 use super::table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth};
 use super::{MemoryStore, StoreEvictionPolicy, overflow_key, slot_key, twin_subject};
 
-/// Something of each check, without allocating.
+/// One value per check, without allocation.
 type PerCheck<T> = ArrayVec<T, MAX_LIMITS>;
 
-/// One check on its way.
+/// One check of a request, with its key in the table.
 pub(super) struct LockedCheck<'a> {
     pub(super) check: Check<'a>,
     /// The limit, shifted to the key's own windows if it is staggered.
@@ -33,12 +33,12 @@ pub(super) struct LockedCheck<'a> {
     pub(super) tag: u32,
     subject: u64,
     pub(super) key: u64,
-    /// Which of the states of its id and key it is: see [`Outcome::twin`].
+    /// Number of the state among those of the same id and key: see [`Outcome::twin`].
     pub(super) twin: u8,
 }
 
 impl LockedCheck<'_> {
-    /// The overflow state that serves it if there is no room: not the one of another twin.
+    /// The key of the overflow state to use if there is no room. Twins have different ones.
     fn overflow_key(&self) -> u64 {
         overflow_key(twin_subject(self.subject, self.twin), self.limit)
     }
@@ -54,7 +54,7 @@ impl LimitCheck for LockedCheck<'_> {
     }
 }
 
-/// Where a check's state is, and under which key it must still be found there.
+/// The slot of a check's state, and the key that it must still have once locked.
 #[derive(Clone, Copy)]
 struct TargetSlot<'a> {
     slot: &'a Slot,
@@ -62,8 +62,8 @@ struct TargetSlot<'a> {
     decided_by: DecidedBy,
 }
 
-/// Keeps the states of one request from making room for each other: they are fresh until all of
-/// them are there to be charged. Two that have a place in common would take it in turns for ever.
+/// Keeps the states of one request from evicting each other. They are fresh until all of them are
+/// charged, so two that compete for one slot would evict each other in turns forever.
 struct RequestEvictionPolicy<'a> {
     checks: &'a [LockedCheck<'a>],
     store_policy: StoreEvictionPolicy<'a>,
@@ -102,7 +102,8 @@ impl MemoryStore {
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
-        // Apart from the list of what is asked: limits are large, and this one is nearly always empty.
+        // Kept apart from the list of checks: limits are large, and this list is nearly always
+        // empty.
         let staggered = checks.iter().filter(|check| check.limit.is_staggered());
         let shifted: PerCheck<Limit> =
             staggered.map(|check| check.limit.for_key(check.key.as_bytes()).into_owned()).collect();
@@ -124,8 +125,8 @@ impl MemoryStore {
         if let Some(answer) = self.decide_unlocked(&asked, checks, now, outcomes) {
             return answer;
         }
-        // Up to here a tag was only written over itself. From here on new states get one, which must not
-        // be forgotten on its way.
+        // Up to here tags were only replaced by themselves. From here on new states get tags, which
+        // must not be dropped before they are written.
         let _held = self.hold_tags(checks.iter().map(|check| check.limit));
         for one in &mut asked {
             match self.numbers.tag(one.check.limit) {
@@ -136,7 +137,7 @@ impl MemoryStore {
         loop {
             match self.targets(&asked, now) {
                 Err(refused) => {
-                    // None was asked: no limit has refused for what the key itself has done.
+                    // No limit was judged: none has refused because of the key's own use.
                     outcomes.fill(refused.outcome());
                     return refused;
                 }
@@ -151,14 +152,14 @@ impl MemoryStore {
         }
     }
 
-    /// Until when all of the keys that are blocked are free again.
+    /// The wait until none of the blocked keys is blocked any more.
     fn longest_block(&self, asked: &[LockedCheck<'_>], now: Micros) -> Option<Wait> {
-        // What is forced has already happened: a block comes too late for it.
+        // A forced cost has already been spent, so a block does not apply.
         let stoppable = asked.iter().filter(|one| one.check.act != Act::Force);
         stoppable.filter_map(|one| self.blocked_for(one.subject, now)).max()
     }
 
-    /// Hashes a check's key and finds out where its state is. `None`: there is no room for its numbers.
+    /// Hashes a check's key and computes the key of its state; `None` if its numbers get no tag.
     fn prepare_check<'a>(
         &self,
         check: &Check<'a>,
@@ -169,8 +170,9 @@ impl MemoryStore {
         let subject =
             same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
         let tag = self.tag(check.limit)?;
-        // The same limit asked twice is one state. Limits that differ in nothing but their numbers
-        // would share one too; within one request that is never meant, so each gets its own.
+        // The same limit and key given twice are one state. Limits that differ only in their
+        // numbers would share one as well; within one request that is never intended, so each gets
+        // its own.
         let (mut same, mut others) = (None, 0);
         for asked in before {
             if asked.subject == subject && asked.limit.id() == check.limit.id() {
@@ -184,8 +186,8 @@ impl MemoryStore {
         Some(LockedCheck { check: *check, limit, tag, subject, key, twin })
     }
 
-    /// The answer, if nothing has to be written for it: an enforced limit refuses, or nothing was to
-    /// be charged.
+    /// The answer if nothing has to be written: an enforced limit refuses, or there is nothing to
+    /// charge.
     fn decide_unlocked(
         &self,
         asked: &[LockedCheck<'_>],
@@ -212,7 +214,7 @@ impl MemoryStore {
             .then(|| Decision::of_all(checks, outcomes, violated, now))
     }
 
-    /// A limit's present state of affairs, and whether it refuses. `None`: only a lock can tell.
+    /// The present outcome of a limit, and true if it refuses; `None` if that takes a lock.
     fn judge_unlocked(
         &self,
         one: &LockedCheck<'_>,
@@ -234,7 +236,7 @@ impl MemoryStore {
         slot.is_unchanged(&seen).then_some(present)
     }
 
-    /// A slot for every check; keys without a state get a fresh one.
+    /// Finds a slot for every check; keys without a state get a fresh one.
     fn targets(
         &self,
         asked: &[LockedCheck<'_>],
@@ -276,7 +278,7 @@ impl MemoryStore {
             if let Some(slot) = table.find(key) {
                 return Ok(slot);
             }
-            // Nothing is charged yet: a mark would be seen by clocks that are behind.
+            // Nothing is charged yet, and a mark would make callers with a slow clock wait.
             let fresh = SlotState::fresh(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.into_record(one.limit, one.tag, &self.arena);
             table.sweep(policy);
@@ -288,8 +290,8 @@ impl MemoryStore {
         }
     }
 
-    /// Judges under all locks, and charges if every enforced limit admits. `None`: a slot was
-    /// given to another key before it was locked; begin again.
+    /// Judges under all locks, and charges if every enforced limit admits. Returns `None` if a slot
+    /// was given to another key before it was locked: begin again.
     fn charge_locked(
         &self,
         asked: &[LockedCheck<'_>],
@@ -324,7 +326,7 @@ impl MemoryStore {
                 let one = &asked[index];
                 let here = asked.iter().zip(&places).filter(|(_, other)| **other == place);
                 let purpose = here.map(|(one, _)| Purpose::of(&one.check)).max();
-                let purpose = purpose.expect("who locked it asks it");
+                let purpose = purpose.expect("every locked slot belongs to a check");
                 self.open_state(one.limit, one.tag, locked.snapshot().record(), purpose, now)
             })
             .collect();
@@ -347,7 +349,7 @@ impl MemoryStore {
     }
 }
 
-/// Leaves the first of each run of equals.
+/// Keeps the first of each run of equal elements.
 fn dedup(order: &mut PerCheck<usize>, key: impl Fn(usize) -> usize) {
     let mut last = None;
     order.retain(|index| last.replace(key(*index)) != Some(key(*index)));

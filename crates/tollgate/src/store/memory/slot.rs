@@ -1,4 +1,4 @@
-//! One place in the table: a key's hash, its state, and the lock that guards both, in 32 bytes.
+//! One slot of the table: a key's hash, its state, and the lock that guards both, in 32 bytes.
 //!
 //! ```text
 //!   key    64-bit secret hash of limit and key; 0: empty
@@ -7,14 +7,15 @@
 //!   b      state (53 bits) │ high half of the tag (11 bits)
 //! ```
 //!
-//! It is a sequence lock. Readers copy the words and look at `head` again: unchanged and unlocked
-//! means that the copy is of one moment. So a refusal, which is what an attacked key mostly sees,
-//! writes nothing that another core has to wait for. A charge locks with one compare-and-swap,
-//! compares the words with those it judged, and unlocks by storing the new head.
+//! It is a sequence lock. Readers copy the words and read `head` again: if it is unchanged and
+//! unlocked, the copy is consistent. So a refusal, the usual answer for a key under attack, writes
+//! nothing that another core has to wait for. A charge locks with one compare-and-swap, compares
+//! the words with those it judged, and unlocks by storing the new head.
 //!
-//! Ten bits of version are enough because the mark stands beside them: for a torn read to go
-//! unnoticed a slot would have to be written a multiple of 1,024 times within one microsecond and
-//! a few instructions, and only a refusal believes a read; whoever charges compares under the lock.
+//! Ten bits of version are enough because the mark is in the same word: for a torn read to go
+//! unnoticed, a slot would have to be written a multiple of 1,024 times within one microsecond and
+//! a few instructions. Only a refusal relies on such a read; a charge compares again under the
+//! lock.
 
 use crate::sync::{AtomicU64, Ordering, Spin, fence};
 
@@ -25,7 +26,7 @@ const ONE_VERSION: u64 = 0b10;
 const LOW_BITS: u32 = 11;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
-/// A place in the table.
+/// A slot of the table.
 #[repr(align(32))]
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -35,8 +36,8 @@ pub(crate) struct Slot {
     b: AtomicU64,
 }
 
-/// What a slot holds beside its key: three 53-bit numbers, and the tag of the numbers that a limit
-/// had when it wrote them.
+/// The content of a slot beside its key: three 53-bit numbers, and the tag of the limit's numbers
+/// at the time of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotRecord {
     pub(crate) mark: u64,
@@ -45,7 +46,7 @@ pub(crate) struct SlotRecord {
     pub(crate) tag: u32,
 }
 
-/// A slot's words as of one moment.
+/// A consistent copy of a slot's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotSnapshot {
     pub(crate) key: u64,
@@ -72,13 +73,13 @@ impl Slot {
         Slot { key, head, a, b }
     }
 
-    /// The key's hash at this moment, for searching; whoever finds it must read or lock to be sure.
+    /// The key's hash at this moment, for searching. Read or lock the slot to be sure of it.
     #[inline]
     pub(crate) fn key(&self) -> u64 {
         self.key.load(Ordering::Relaxed)
     }
 
-    /// All words as of one moment.
+    /// Reads all words at one moment.
     #[inline]
     pub(crate) fn read(&self) -> SlotSnapshot {
         let mut spin = Spin::default();
@@ -97,23 +98,23 @@ impl Slot {
         }
     }
 
-    /// Whether nobody has written since `snapshot` was read. Also covers what was read elsewhere on
-    /// the strength of it, such as the entries of a log.
+    /// Returns true if the slot has not been written since `seen` was read. That also covers data
+    /// elsewhere that was read by it, such as the entries of a log.
     #[inline]
     pub(crate) fn is_unchanged(&self, seen: &SlotSnapshot) -> bool {
         fence(Ordering::Acquire);
         self.head.load(Ordering::Relaxed) == seen.head
     }
 
-    /// Locks the slot if it still holds exactly what was seen.
+    /// Locks the slot if its content is still `seen`.
     #[inline]
     pub(crate) fn lock_if_unchanged(&self, seen: &SlotSnapshot) -> Option<LockedSlot<'_>> {
         let locked = self.try_lock(seen.head)?;
-        // The head may have come round to the same value; the words decide.
+        // The head may have wrapped around to the same value, so the words are compared.
         (locked.snapshot() == *seen).then_some(locked)
     }
 
-    /// Locks the slot, whatever it holds.
+    /// Locks the slot whatever its content is.
     pub(crate) fn lock(&self) -> LockedSlot<'_> {
         let mut spin = Spin::default();
         loop {
@@ -132,17 +133,17 @@ impl Slot {
         self.head
             .compare_exchange(head, head | LOCKED, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
-        // Readers that see one of the stores to come must also see the lock.
+        // A reader that sees one of the following stores must also see the lock.
         fence(Ordering::Release);
         Some(LockedSlot { slot: self, head })
     }
 }
 
-/// A locked slot; dropping it unlocks. Nobody else writes it meanwhile.
+/// A locked slot, which no other thread writes; dropping it unlocks.
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'a> {
     slot: &'a Slot,
-    /// The head to unlock with: the one found, unless something was written.
+    /// The head to unlock with: the old one unless something was written.
     head: u64,
 }
 

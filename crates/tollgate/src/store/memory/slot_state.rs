@@ -1,5 +1,5 @@
-//! A state taken out of its slot: the five algorithms behind one type, for everything that is not
-//! the hot path, and the packing of each state into the three numbers of a record.
+//! A state read from its slot: one type for all algorithms, for everything that is not the hot
+//! path, and the packing of each state into the three numbers of a record.
 
 use crate::algorithm::sliding_window_log::SlidingLogEntries;
 use crate::algorithm::{
@@ -13,10 +13,10 @@ use crate::time::Micros;
 use super::arena::{Arena, ArenaLog};
 use super::slot::SlotRecord;
 
-/// A state that fits in a slot whole.
+/// A state that fits completely in a slot.
 pub(crate) trait CompactState: Strategy + Copy {
-    /// Judges a take and charges it, if that can be done the short way. The new state counts only
-    /// if the outcome is allowed.
+    /// Judges a take and charges it, if the fast path can. The new state counts only if the outcome
+    /// is allowed.
     #[inline(always)]
     fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
         judge_and_charge(self, limit, cost, now)
@@ -98,7 +98,7 @@ pub(crate) enum SlotState<'a> {
     Window(fixed_window::FixedWindowState),
     Counter(sliding_window_counter::SlidingCounterState),
     Log(sliding_window_log::SlidingLogState<ArenaLog<'a>>),
-    /// A log copied out of its block: to be asked and changed, never to be written back.
+    /// A log copied out of its block: to be read and changed, never to be written back.
     LogCopy(sliding_window_log::SlidingLogState),
 }
 
@@ -116,7 +116,7 @@ macro_rules! dispatch {
 }
 
 impl<'a> SlotState<'a> {
-    /// The state that a record describes. `None`: it was overwritten while being read.
+    /// The state that a record describes; `None` if the record was overwritten while being read.
     pub(crate) fn from_record(
         limit: &Limit,
         record: SlotRecord,
@@ -133,13 +133,13 @@ impl<'a> SlotState<'a> {
         })
     }
 
-    /// The state of a key that nobody has asked about yet.
+    /// The state of a key without any charge.
     pub(crate) fn fresh(limit: &Limit, now: Micros, arena: &'a Arena) -> SlotState<'a> {
         let record = SlotRecord { mark: now.as_u64(), ..SlotRecord::default() };
         SlotState::from_record(limit, record, arena).expect("a fresh state is in no block")
     }
 
-    /// A copy that lives on without slot and arena.
+    /// A copy that does not depend on slot and arena.
     pub(crate) fn copy(&self, limit: &Limit, now: Micros) -> State {
         match self {
             SlotState::Token(state) => State::Token(*state),
@@ -155,7 +155,7 @@ impl<'a> SlotState<'a> {
         }
     }
 
-    /// Takes over what another state of the same kind says; whether it is of the same kind.
+    /// Copies another state of the same kind into this one. Returns false if it is of another kind.
     pub(crate) fn become_copy_of(&mut self, other: &State) -> bool {
         match (self, other) {
             (SlotState::Token(state), State::Token(other)) => *state = *other,
@@ -173,7 +173,8 @@ impl<'a> SlotState<'a> {
         true
     }
 
-    /// A copy whose changes are seen by nobody else: a log's would be, its entries are shared.
+    /// A copy whose changes do not affect the original. Copies of a log need new entries, because
+    /// those are shared.
     pub(crate) fn detached_copy(&self) -> SlotState<'a> {
         match self {
             SlotState::Token(state) => SlotState::Token(*state),
@@ -185,7 +186,7 @@ impl<'a> SlotState<'a> {
         }
     }
 
-    /// The record that describes this state. Call under the slot's lock.
+    /// The record of this state. Call under the slot's lock.
     pub(crate) fn into_record(self, limit: &Limit, tag: u32, arena: &Arena) -> SlotRecord {
         match self {
             SlotState::Token(state) => state.pack(tag),
@@ -193,7 +194,7 @@ impl<'a> SlotState<'a> {
             SlotState::Window(state) => state.pack(tag),
             SlotState::Counter(state) => state.pack(tag),
             SlotState::Log(state) => arena.close(limit, tag, state),
-            SlotState::LogCopy(_) => unreachable!("a copy is not written back"),
+            SlotState::LogCopy(_) => unreachable!("a copy of a log is never written back"),
         }
     }
 }

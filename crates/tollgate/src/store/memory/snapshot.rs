@@ -1,19 +1,19 @@
 //! Snapshots: the store in a file, so that a daily quota survives a restart.
 //!
-//! The one module of this crate that touches files, and only when asked to. A snapshot holds the
-//! secret of the key hashes (the names of keys are nowhere), the limits with their numbers, and
-//! every state that differs from a fresh one, with Unix times. It is written beside the old one,
-//! synced and renamed over it, so a crash leaves either the old or the new, and it ends in a
-//! checksum, so a damaged one is told from a good one. Only the owner may read it.
+//! The one module of this crate that touches files, and only when called. A snapshot holds the
+//! secret of the key hashes (but no keys), the limits with their numbers, and every state that
+//! differs from a fresh one, with Unix times. It is written beside the old one, synced and renamed
+//! over it, so that a crash leaves either the old or the new one. A checksum at the end reveals
+//! damage. Only the owner may read it.
 //!
 //! ```text
 //!   magic, version │ secret │ limits │ keys │ overflow │ blocks │ checksum
 //! ```
 //!
-//! Of a calendar it holds the name: its states know how long their windows last, and the first limit
-//! of the same name that is asked brings the calendar back.
+//! Calendars are stored by name. Their states know when their windows end, and the first limit with
+//! a calendar of the same name brings the calendar back.
 //!
-//! While it is written decisions go on: each state is as of its own moment.
+//! Decisions go on while it is written: each state is read at its own moment.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -39,22 +39,22 @@ use super::{MemoryStore, Ordering};
 const MAGIC: &[u8; 8] = b"tollgate";
 const VERSION: u64 = 2;
 
-/// What a snapshot brought back.
+/// Result of restoring a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreReport {
     /// States restored.
     pub keys: usize,
-    /// States that found no room, because the store is smaller now.
+    /// States for which there was no room, because the store is smaller now.
     pub dropped: usize,
 }
 
-/// Why a snapshot could not be written or read.
+/// Error of writing or reading a snapshot.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The file could not be read or written.
     Io(io::Error),
-    /// The file is something else.
+    /// The file is not a snapshot.
     NotASnapshot,
     /// Another version of Tollgate wrote it.
     Version(u64),
@@ -112,8 +112,8 @@ impl MemoryStore {
         Ok(written?)
     }
 
-    /// This store, which must still be empty, with what the snapshot at `path` holds. The
-    /// snapshot's secret takes the place of its own.
+    /// Returns this store, which must still be empty, with the content of the snapshot at `path`.
+    /// The snapshot's secret replaces its own.
     ///
     /// ```no_run
     /// # use tollgate::{Clock, Limiter, MemoryStore, SystemClock};
@@ -131,7 +131,7 @@ impl MemoryStore {
         self.restore(&fs::read(path)?, now)
     }
 
-    /// The snapshot as bytes.
+    /// Writes the snapshot to memory.
     pub fn to_bytes(&self, now: Micros) -> Vec<u8> {
         let (tables, limits) = self.tables_and_limits(now);
         let mut bytes = SnapshotWriter(MAGIC.to_vec());
@@ -150,8 +150,8 @@ impl MemoryStore {
         bytes.0
     }
 
-    /// The states first, then the limits: a limit that appears meanwhile is then listed. One that
-    /// was forgotten meanwhile, with its last state, makes us begin again.
+    /// Writes the states first, then the limits, so that a limit that is registered meanwhile is
+    /// listed. If a limit was dropped meanwhile together with its last state, starts again.
     fn tables_and_limits(&self, now: Micros) -> (SnapshotWriter, HashMap<u32, Limit>) {
         loop {
             let (mut tables, mut tags) = (SnapshotWriter(Vec::new()), HashSet::from([BLOCK_TAG]));
@@ -178,7 +178,7 @@ impl MemoryStore {
         let policy = self.policy(now);
         for (slot, mut seen) in table.each() {
             let start = bytes.0.len();
-            // A log being charged meanwhile is read again; any other state is whole as it is.
+            // A log that is being charged is read again; any other state is complete.
             while seen.key != 0 {
                 let worth = policy.worth(seen.record());
                 self.write_state(seen.key, seen.record(), bytes);
@@ -217,7 +217,7 @@ impl MemoryStore {
         }
     }
 
-    /// This store, which must still be empty, with what a snapshot holds.
+    /// Returns this store, which must still be empty, with the content of a snapshot.
     pub fn restore(
         mut self,
         bytes: &[u8],
@@ -233,7 +233,8 @@ impl MemoryStore {
             limits.insert(tag, (own, limit));
         }
         let mut restored = RestoreReport::default();
-        // Where there is less room than before, those who have used most stay, whatever the order.
+        // If there is less room than before, the states that have used most stay, in whatever order
+        // they come.
         let policy = self.policy(now);
         let insert = |table: &SlotTable, (key, record)| {
             table.insert(key, record, EvictionScope::LessWorth, &policy)
@@ -249,7 +250,7 @@ impl MemoryStore {
             restored.count(&insert(self.blocks(), block))?;
         }
         reader.end()?;
-        // Some that found room took it from others.
+        // Some states that found room evicted others.
         let pushed_out = self.keys.evicted() + self.overflow.get().map_or(0, SlotTable::evicted);
         restored.keys -= pushed_out.min(restored.keys);
         restored.dropped += pushed_out;
@@ -268,8 +269,8 @@ impl RestoreReport {
     }
 }
 
-/// Writes a new file that nobody else may read. One left over from a crash, or put there by
-/// somebody, is removed first: its mode and its owner would not be ours.
+/// Writes a new file that only the owner may read. A file that is there already, from a crash or
+/// from somebody else, is removed first, because its mode and owner could be wrong.
 fn write_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
@@ -285,7 +286,7 @@ fn write_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes the rename itself durable where the system can; where it cannot, the data still is.
+/// Makes the rename itself durable if the system can. If not, the data still is.
 fn sync_directory(path: &Path) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
@@ -293,7 +294,7 @@ fn sync_directory(path: &Path) {
     }
 }
 
-/// FNV-1a: tells damage from none; it is no protection against forgery.
+/// FNV-1a: detects damage, but not forgery.
 fn checksum(bytes: &[u8]) -> u64 {
     crate::hash::public_hash(&[bytes])
 }
@@ -313,7 +314,7 @@ impl SnapshotWriter {
     fn limit(&mut self, limit: &Limit) {
         self.text(limit.name());
         let position = Algorithm::ALL.iter().position(|each| *each == limit.algorithm());
-        self.number(position.expect("one of all") as u64);
+        self.number(position.expect("the algorithm is in Algorithm::ALL") as u64);
         self.number(limit.units());
         self.number(limit.period().as_micros() as u64);
         self.number(limit.capacity());
@@ -332,20 +333,20 @@ impl SnapshotWriter {
         self.number(limit.on_change() as u64);
     }
 
-    /// Its name only; see [`RestoredCalendar`].
+    /// Writes the name only; see [`RestoredCalendar`].
     fn calendar(&mut self, calendar: Option<&dyn Calendar>) {
         let Some(calendar) = calendar else { return self.number(0) };
         let position = CalendarUnit::ALL.iter().position(|each| *each == calendar.unit());
-        self.number(1 + position.expect("one of all") as u64);
+        self.number(1 + position.expect("the unit is in CalendarUnit::ALL") as u64);
         self.text(calendar.zone());
     }
 }
 
-/// Reads numbers off the front; every read may find that the bytes are over.
+/// Reads numbers from the front; every read fails if there are no more bytes.
 struct SnapshotReader<'a>(&'a [u8]);
 
 impl<'a> SnapshotReader<'a> {
-    /// Checks magic, version and checksum before anything else is believed.
+    /// Checks magic, version and checksum before anything else is read.
     fn open(bytes: &'a [u8]) -> Result<SnapshotReader<'a>, SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let version = SnapshotReader(rest).number()?;
@@ -370,7 +371,7 @@ impl<'a> SnapshotReader<'a> {
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    /// A number as every slot holds it.
+    /// Reads a number that fits in a slot.
     fn exact(&mut self) -> Result<u64, SnapshotError> {
         let number = self.number()?;
         if number > MAX_EXACT {
@@ -432,7 +433,7 @@ impl<'a> SnapshotReader<'a> {
             .map_err(|_| SnapshotError::Damaged("a name that is no text"))
     }
 
-    /// The next key of a table with its state; `None` at the table's end.
+    /// The next key of a table with its state; `None` at the end of the table.
     fn keyed_state(
         &mut self,
         limits: &HashMap<u64, (u32, Limit)>,

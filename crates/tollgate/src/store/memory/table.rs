@@ -1,22 +1,23 @@
 //! The table: a fixed number of slots, two slots to a cache line, eight lines to a bucket.
 //!
-//! A key has 32 places: the 16 slots of two buckets that its hash names. Within each bucket the
-//! hash also names a *home*, a line and the one beside it, which is tried first, so most keys are
-//! found in the first lines touched. Nothing ever moves, nothing grows, nothing is allocated after the
-//! start; a key that finds no place among its 32 asks the [`EvictionPolicy`] what the states there are worth
-//! and takes the place of the one that has used the smallest share of its capacity.
+//! A key has 32 possible slots: the 16 slots of each of two buckets given by its hash. Within each
+//! bucket the hash also gives a *home*, a line and the one beside it, which is tried first, so most
+//! keys are found in the first lines touched. Nothing ever moves, nothing grows, nothing is
+//! allocated after the start. If none of the 32 slots is empty, the table asks the
+//! [`EvictionPolicy`] for the worth of the states there and evicts the one that has used the
+//! smallest share of its capacity.
 //!
 //! ```text
 //!   hash ─▶ bucket 17 │ 136 │ 137 │ 138 ◀ home ▶ 139 │ 140 │ 141 │ 142 │ 143 │
 //!        ─▶ bucket 90 │ 720 ◀ home ▶ 721 │ 722 │ 723 │ 724 │ 725 │ 726 │ 727 │
 //! ```
 //!
-//! Filled to 81 % in one go, 73 % of keys are in their first home, 21 % in their second, and none is
-//! without a place. After long churn at that fill it is 45 % and 30 %, and 1 newcomer in about 1,000
-//! finds none of its places empty; with buckets of half the size it would be 1 in 20 (simulated).
+//! Filled to 81 % in one go, 73 % of keys are in their first home, 21 % in their second, and all
+//! have a slot. After long churn at that fill it is 45 % and 30 %, and 1 new key in about 1,000
+//! finds none of its slots empty; with buckets of half the size it would be 1 in 20 (simulated).
 //!
-//! Searching takes no lock. Inserting takes one of 256, chosen by the hash, so that one key is
-//! never inserted twice; keys of different hashes meet there only by chance.
+//! Searching takes no lock. Inserting takes one of 256 locks, chosen by the hash, so that one key
+//! is never inserted twice; two different keys share a lock only by chance.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -26,26 +27,26 @@ use crate::time::Wait;
 use super::pages::{self, prefetch};
 use super::slot::{Slot, SlotRecord, SlotSnapshot};
 
-/// Cache lines of a bucket.
+/// Cache lines per bucket.
 const LINES: usize = 8;
-/// Slots of a cache line.
+/// Slots per cache line.
 const SLOTS: usize = 2;
-/// Locks for inserting.
+/// Number of locks for inserting.
 const STRIPES: usize = 256;
-/// How full the table is when it holds the keys it was made for, in percent. Fuller, and too many
-/// keys would find no place; emptier, and it would waste memory.
+/// Fill of the table, in percent, when it holds the keys it was made for. If it were fuller, too
+/// many keys would find no slot; if it were emptier, it would waste memory.
 const FILL_PERCENT: usize = 81;
-/// A table this small fits in a cache however empty it is, and then finds nearly all keys in their
-/// first home line: a wrong guess of the processor would cost more than the memory.
+/// Keys of a small table. It fits in a cache even if it is mostly empty, and then nearly all keys
+/// are in their first home line: a mispredicted branch would cost more than the memory.
 const SMALL_TABLE_KEYS: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
-/// A table of more lines than this, 1 MiB, is worth asking for ahead of time.
+/// Lines of a large table, 1 MiB: prefetching pays from this size on.
 const LARGE_LINES: usize = 16_384;
-/// How much fuller than the other a bucket may be and still take a key in for its home line. More,
-/// and keys are found sooner; less, and fewer find no place.
+/// The number of keys by which a bucket may be fuller than the other one and still take in a key
+/// for its home line. With more, keys are found sooner; with less, fewer find no slot.
 const HOME_BIAS: usize = 1;
 
-/// Lines swept with each insertion: more than an insertion can fill, so sweeping keeps up.
+/// Lines swept with each insertion: more than an insertion can fill, so that sweeping keeps up.
 const SWEEP_LINES: usize = 4;
 
 /// Two slots that share a cache line.
@@ -63,28 +64,29 @@ impl CacheLine {
 pub(crate) struct SlotTable {
     lines: Box<[CacheLine]>,
     inserting: Box<[Mutex<()>]>,
-    /// Keys in the table. A key can be removed before whoever inserted it has counted it, so for a
-    /// moment this may be too small, even negative.
+    /// Keys in the table. A key can be removed before the thread that inserted it has counted it,
+    /// so for a moment this may be too small, even negative.
     live: AtomicIsize,
     /// The next line to sweep.
     cursor: AtomicUsize,
     evicted: AtomicUsize,
 }
 
-/// What a state is worth to those who would take its place.
+/// The worth of a state, which decides whether it may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateWorth {
-    /// Equal to a fresh state: forgetting it changes nothing.
+    /// Equal to a fresh state: dropping it changes nothing.
     Fresh,
-    /// Would still admit a cost of 1, and has used this much.
+    /// Would still admit a cost of 1; the share that it has used.
     Open(UsedShare),
-    /// Refuses: it stays, or a flood of strangers would set it free. Fresh after this wait.
+    /// Refuses, and therefore stays: otherwise a flood of new keys would reset it. Fresh after this
+    /// wait.
     Limited(Wait),
 }
 
-/// The share of its capacity that a state has used, in whole units, and when it will be fresh again.
-/// The smaller one makes room first: forgetting it gives its caller the least. Strangers have used
-/// little, so a flood of them pushes out strangers.
+/// The share of its capacity that a state has used, in whole units, and the wait until it is fresh
+/// again. The smaller share is evicted first, because dropping it gives its client the least. New
+/// keys have used little, so a flood of new keys evicts new keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsedShare {
     pub(crate) used: u64,
@@ -93,7 +95,7 @@ pub(crate) struct UsedShare {
 }
 
 impl Ord for UsedShare {
-    /// Exact: both products have at most 106 bits.
+    /// Compares exactly: both products have at most 106 bits.
     fn cmp(&self, other: &UsedShare) -> std::cmp::Ordering {
         let [own, others] = [(self, other), (other, self)]
             .map(|(one, two)| u128::from(one.used) * u128::from(two.capacity));
@@ -116,7 +118,7 @@ impl PartialEq for UsedShare {
 impl Eq for UsedShare {}
 
 impl StateWorth {
-    /// Whether a state of this worth makes room for `newcomer`.
+    /// Returns true if a state of this worth may be evicted for `newcomer`.
     fn yields_to(self, newcomer: StateWorth) -> bool {
         match (self, newcomer) {
             (StateWorth::Fresh, _) => true,
@@ -127,36 +129,37 @@ impl StateWorth {
     }
 }
 
-/// Knows what states mean.
+/// Interprets records for the table.
 pub(crate) trait EvictionPolicy {
     fn worth(&self, record: SlotRecord) -> StateWorth;
-    /// Called under the slot's lock when a record is forgotten.
+    /// Called under the slot's lock when a record is dropped.
     fn forget(&self, record: SlotRecord);
-    /// Whether this key's state stays even if it is fresh: its owner is about to charge it.
+    /// Returns true if this key's state stays even if it is fresh, because it is about to be
+    /// charged.
     fn protects(&self, _key: u64) -> bool {
         false
     }
 }
 
-/// Which states make room for a newcomer that finds all of its places taken.
+/// The states that may be evicted for a new key if all of its slots are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionScope {
-    /// Any that is not limited: the newcomer has just been admitted and must be counted somewhere.
+    /// All that are not limited: the new key has just been admitted and must be counted somewhere.
     Unlimited,
-    /// Only those that are worth less than the newcomer: it is a copy, and the states that are here
-    /// already may lose more than it does.
+    /// Only those that are worth less than the new key: it is a copy, and the states in the table
+    /// may lose more than it does.
     LessWorth,
 }
 
-/// What became of an insertion.
+/// The result of an insertion.
 #[derive(Debug)]
 pub(crate) enum InsertResult {
-    /// The key has a place now, with the record given.
+    /// The key now has a slot with the given record.
     New,
-    /// Somebody else has inserted the key meanwhile; the record given is forgotten.
+    /// Another thread has inserted the key meanwhile; the given record is dropped.
     Exists,
-    /// Every place is taken by a state that must stay, and the record given is forgotten. The first
-    /// place may be free after this wait.
+    /// Every slot has a state that must stay, and the given record is dropped. The first slot may
+    /// be free after this wait.
     NoRoom(Wait),
 }
 
@@ -184,13 +187,13 @@ impl SlotTable {
         self.lines.len() * SLOTS
     }
 
-    /// Whether most lines are not in a core's own cache.
+    /// Returns true if most lines are not in a core's own cache.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         self.lines.len() > LARGE_LINES
     }
 
-    /// States that had to make room although they were not fresh.
+    /// Number of states that were evicted although they were not fresh.
     pub(crate) fn evicted(&self) -> usize {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -202,7 +205,7 @@ impl SlotTable {
         [line(key), line(key.rotate_left(32))]
     }
 
-    /// A home: two lines side by side, which the processor likes to fetch together.
+    /// The two lines of a home, side by side, which processors tend to fetch together.
     #[inline]
     fn pair(home: usize) -> [usize; 2] {
         [home, home ^ 1]
@@ -214,7 +217,7 @@ impl SlotTable {
         (2..LINES).map(move |step| home ^ step)
     }
 
-    /// Asks the memory for the lines where a key most probably is.
+    /// Prefetches the lines where a key most probably is.
     #[inline]
     pub(crate) fn prefetch(&self, key: u64) {
         let [first, _] = self.homes(key);
@@ -223,8 +226,8 @@ impl SlotTable {
         }
     }
 
-    /// The second step, once those lines have had time to arrive: asks for the other home if the
-    /// key is not in the first.
+    /// Prefetches the second home if the key is not in the first; call it once the lines of the
+    /// first have had time to arrive.
     #[inline]
     pub(crate) fn prefetch_second(&self, key: u64) {
         let [first, second] = self.homes(key);
@@ -241,7 +244,8 @@ impl SlotTable {
         self.find_in_line(near, key).or_else(|| self.find_in_line(beside, key))
     }
 
-    /// Which of the two slots it is cannot be guessed, so both are compared and one branch taken.
+    /// Finds `key` in a line. The branch predictor cannot guess which of the two slots it is, so
+    /// both are compared and one branch is taken.
     #[inline]
     fn find_in_line(&self, line: usize, key: u64) -> Option<&Slot> {
         let slots = &self.lines[line].0;
@@ -261,7 +265,7 @@ impl SlotTable {
         self.find_in_pair(second, key).or_else(|| self.find_outside_home(first, second, key))
     }
 
-    /// Looks in the lines of both buckets that are not home.
+    /// Searches the lines of both buckets outside the homes.
     #[inline(never)]
     fn find_outside_home(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
         let away = SlotTable::outside_home(first).chain(SlotTable::outside_home(second));
@@ -271,8 +275,8 @@ impl SlotTable {
         away.into_iter().find_map(|line| self.find_in_line(line, key))
     }
 
-    /// All places of a key, in the order in which they are filled: the home lines unless their
-    /// bucket is the fuller one, then the emptier bucket.
+    /// All slots of a key in the order in which they are filled: the home lines unless their bucket
+    /// is the fuller one, then the emptier bucket.
     fn places(&self, key: u64) -> impl Iterator<Item = &Slot> + Clone {
         let homes = self.homes(key);
         let taken = homes.map(|home| {
@@ -291,8 +295,8 @@ impl SlotTable {
         near.chain(rest).flat_map(|line| &self.lines[line].0)
     }
 
-    /// Makes a place for `key` and writes `record` there. A record that is not written is forgotten:
-    /// whatever belongs to it, such as the block of a log, is given back.
+    /// Finds a slot for `key` and writes `record` there. If it cannot be written, the record is
+    /// dropped and its resources, such as the block of a log, are given back.
     #[cold]
     pub(crate) fn insert(
         &self,
@@ -336,7 +340,7 @@ impl SlotTable {
             if victims == EvictionScope::LessWorth && !worth.yields_to(policy.worth(record)) {
                 return InsertResult::NoRoom(Wait::ZERO);
             }
-            // A victim that changed meanwhile is judged again.
+            // A victim that has changed meanwhile is judged again.
             if SlotTable::claim(slot, &seen, key, record, policy) {
                 self.evicted.fetch_add(usize::from(worth != StateWorth::Fresh), Ordering::Relaxed);
                 self.live.fetch_add(isize::from(seen.key == 0), Ordering::Relaxed);
@@ -345,7 +349,7 @@ impl SlotTable {
         }
     }
 
-    /// Whether `key` would find a place; if not, how soon the first may be free.
+    /// Returns `Ok` if there would be a slot for `key`, or the wait until the first may be free.
     pub(crate) fn room(&self, key: u64, policy: &impl EvictionPolicy) -> Result<(), Wait> {
         if self.places(key).any(|slot| slot.key() == 0) {
             return Ok(());
@@ -353,7 +357,7 @@ impl SlotTable {
         self.victim(key, policy).map(|_| ())
     }
 
-    /// Takes a slot that still is as it was seen.
+    /// Takes over a slot if its content is still `seen`.
     fn claim(
         slot: &Slot,
         seen: &SlotSnapshot,
@@ -369,8 +373,8 @@ impl SlotTable {
         true
     }
 
-    /// Among a key's places, the state that has used the smallest share of its capacity and is not
-    /// limited; or, where all are, how soon the first will be fresh.
+    /// The state among a key's slots that has used the smallest share of its capacity and is not
+    /// limited; if all are limited, the wait until the first is fresh.
     fn victim(
         &self,
         key: u64,
@@ -398,7 +402,7 @@ impl SlotTable {
         victim.map(|(share, slot, seen)| (StateWorth::Open(share), slot, seen)).ok_or(soonest)
     }
 
-    /// Empties the slot of `key`; whether there was one.
+    /// Empties the slot of `key`. Returns true if there was one.
     pub(crate) fn remove(&self, key: u64, policy: &impl EvictionPolicy) -> bool {
         let Some(slot) = self.find(key) else { return false };
         let mut locked = slot.lock();
@@ -412,23 +416,23 @@ impl SlotTable {
         true
     }
 
-    /// Empties a slot if it still is as it was seen.
+    /// Empties a slot if its content is still `seen`.
     pub(crate) fn remove_if(&self, slot: &Slot, seen: &SlotSnapshot, policy: &impl EvictionPolicy) {
         if SlotTable::claim(slot, seen, 0, SlotRecord::default(), policy) {
             self.live.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Empties the slots of the next few lines whose states are fresh: a little with every
-    /// insertion, never all at once. While half the table is empty there is nothing to gain by it,
-    /// and a key that returns is found sooner than made anew.
+    /// Empties slots with fresh states in the next few lines: a little with every insertion, never
+    /// all at once. While half the table is empty there is nothing to gain, and finding a returning
+    /// key is cheaper than inserting it again.
     pub(crate) fn sweep(&self, policy: &impl EvictionPolicy) {
         if self.len() > self.slots() / 2 {
             self.sweep_lines(SWEEP_LINES, policy);
         }
     }
 
-    /// Empties the slots of the next `lines` lines whose states are fresh.
+    /// Empties slots with fresh states in the next `lines` lines.
     pub(crate) fn sweep_lines(&self, lines: usize, policy: &impl EvictionPolicy) {
         let from = self.cursor.fetch_add(lines, Ordering::Relaxed);
         for line in from..from + lines.min(self.lines.len()) {
@@ -444,13 +448,13 @@ impl SlotTable {
         }
     }
 
-    /// Every key with its state, each as of its own moment.
+    /// All keys with their states, each read at its own moment.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Slot, SlotSnapshot)> {
         let slots = self.lines.iter().flat_map(|line| &line.0);
         slots.map(|slot| (slot, slot.read())).filter(|(_, seen)| seen.key != 0)
     }
 
-    /// What is in the places of a key.
+    /// The content of all slots of a key.
     #[cfg(test)]
     pub(crate) fn places_of(&self, key: u64) -> Vec<SlotSnapshot> {
         let slots = self.homes(key).into_iter().flat_map(|home| {

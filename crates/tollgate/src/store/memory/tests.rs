@@ -216,7 +216,7 @@ fn logs_live_under_their_cap_and_never_admit_more() {
     assert!(admitted.iter().all(|admitted| *admitted == 100), "{admitted:?}");
 }
 
-/// Whether a state that equals a fresh one is still there is not to be seen.
+/// A state that equals a fresh one answers like none.
 #[test]
 fn what_is_forced_on_a_fresh_state_is_as_on_none() {
     for [free, pro] in pairs() {

@@ -1,12 +1,12 @@
-//! A line as somebody types it into a terminal, cut into arguments as Redis cuts it.
+//! Splits an inline command, as typed into a terminal, into arguments as Redis does.
 //!
-//! Blanks separate. Double quotes keep blanks and know `\n`, `\r`, `\t`, `\b`, `\a`, `\xHH` and `\` before
-//! any other character; single quotes keep everything but `\'`. A closing quote ends its argument. A zero
-//! byte ends the line: what follows it, up to the end of the line, is not looked at.
+//! Blanks separate arguments. Double quotes keep blanks and support `\n`, `\r`, `\t`, `\b`, `\a`, `\xHH` and `\` before
+//! any other character; single quotes keep everything but `\'`. A closing quote ends its argument. The rest of the line
+//! after a zero byte is ignored.
 
 use super::{ARGS_MAX, ProtocolError};
 
-/// Cuts a line. The texts go to `unquoted`, where they begin and end to `args`.
+/// Splits a line. Appends the arguments to `unquoted` and their ranges to `args`.
 pub(super) fn split(
     line: &[u8],
     unquoted: &mut Vec<u8>,
@@ -101,7 +101,7 @@ impl InlineScanner<'_, '_> {
         }
     }
 
-    /// Behind a closing quote there is a blank or nothing.
+    /// Checks that a blank or the end of the line follows a closing quote.
     fn check_quote_end(&mut self) -> Result<(), ProtocolError> {
         match self.bytes.first() {
             Some(byte) if !is_blank(*byte) => Err(ProtocolError::Quotes),
@@ -110,7 +110,7 @@ impl InlineScanner<'_, '_> {
     }
 }
 
-/// What C calls white space.
+/// Returns true for the white space of C's `isspace`.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

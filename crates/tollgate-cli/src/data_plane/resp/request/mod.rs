@@ -1,66 +1,67 @@
-//! Commands as clients send them: arrays of bulk strings, or lines as people type them.
+//! Parses commands: arrays of bulk strings, or inline commands as people type them.
 //!
-//! Arguments stay where they arrived: a parser only remembers where they are, and goes on where it
-//! stopped when more bytes come, so that a command sent byte by byte costs no more than one sent whole.
-//! Every size has a cap, and the first byte that breaks one is the end: what follows is not looked at.
+//! Arguments stay in the read buffer: the parser only records their ranges, and continues where it stopped when more
+//! bytes arrive, so that a command sent byte by byte costs no more than one sent whole. Every size has a cap, and the
+//! first byte beyond one ends the connection.
 
 mod inline;
 
 use std::fmt;
 
-/// The most arguments of a command, its name among them.
+/// Maximum arguments of a command, including its name.
 pub(crate) const ARGS_MAX: usize = 1_024;
-/// The most bytes of an argument.
+/// Maximum bytes of an argument.
 pub(crate) const ARG_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of a command, from its first to its last.
+/// Maximum bytes of a whole command.
 pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
-/// The most bytes of a line that somebody types.
+/// Maximum bytes of an inline command.
 pub(crate) const INLINE_BYTES_MAX: usize = 16 << 10;
 
-/// The same for whoever has not said yet who they are: room to say it.
+/// Maximum arguments before authentication: enough for `AUTH` and `HELLO`.
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
+/// Maximum bytes of an argument before authentication.
 const UNAUTHENTICATED_ARG_BYTES_MAX: usize = 16 << 10;
 
 /// Reads commands from the bytes of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct CommandParser {
     state: ParserState,
-    /// Where the arguments begin and end, from the first byte of the command, or in `unquoted`.
+    /// Ranges of the arguments, relative to the first byte of the command, or in `unquoted`.
     /// Bound: [`ARGS_MAX`].
     args: Vec<(u32, u32)>,
-    /// The arguments of a line without their quotes. Bound: [`INLINE_BYTES_MAX`].
+    /// Unquoted arguments of an inline command. Bound: [`INLINE_BYTES_MAX`].
     unquoted: Vec<u8>,
-    /// Bytes of the command that have been understood.
+    /// Number of parsed bytes of the command.
     parsed_bytes: usize,
 }
 
-/// How far a command has come.
+/// State of the parser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ParserState {
     #[default]
     Start,
-    /// So many arguments are to come.
+    /// Inside an array, before the next argument; `left` arguments are missing.
     Array { left: usize },
-    /// The same, and the next has so many bytes.
+    /// Inside an argument of `length` bytes; `left` counts it and all after it.
     Bulk { left: usize, length: usize },
-    /// A line, in which `at` bytes hold no end.
+    /// Inside an inline command, whose parsed bytes hold no end of line.
     Line,
-    /// A whole command was given out.
+    /// After a complete command.
     Done { line: bool },
 }
 
-/// What there is to do.
+/// Next step of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParserStep {
-    /// Read more.
+    /// Read more bytes.
     NeedMore,
-    /// Obey: [`CommandParser::args`] has the arguments. They take up so many bytes.
+    /// Run a command of this many bytes; [`CommandParser::args`] has its arguments.
     Command(usize),
-    /// Skip so many bytes: an empty line, an array of nothing.
+    /// Skip this many bytes: an empty line or an empty array.
     Skip(usize),
 }
 
-/// Why a connection has to end.
+/// Protocol error that ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     ArrayLength,
@@ -75,7 +76,7 @@ pub(crate) enum ProtocolError {
 }
 
 impl fmt::Display for ProtocolError {
-    /// In Redis' own words, as far as it has some.
+    /// Writes the text of Redis, where Redis has one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             ProtocolError::ArrayLength => "invalid multibulk length",
@@ -97,8 +98,8 @@ impl fmt::Display for ProtocolError {
 }
 
 impl CommandParser {
-    /// Goes on with the command that `bytes` begin with. As long as it is not whole the same bytes, and
-    /// more, have to be given again.
+    /// Continues with the command at the start of `bytes`. While it is incomplete, the caller has to pass the same
+    /// bytes and more.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -130,7 +131,7 @@ impl CommandParser {
         }
     }
 
-    /// The arguments of the command that was found last, in the bytes it was found in.
+    /// Arguments of the last command, in the bytes that were parsed.
     #[inline]
     pub(crate) fn args<'a>(&'a self, bytes: &'a [u8]) -> RespArgs<'a> {
         let bytes = match self.state {
@@ -140,35 +141,34 @@ impl CommandParser {
         RespArgs { bytes, ranges: &self.args }
     }
 
-    /// Whether the command that was found last was a line, whose arguments lie with the parser until it
-    /// goes on.
+    /// Returns true if the last command was inline. Then the parser holds its arguments, until the next command.
     #[inline]
     pub(crate) fn was_inline(&self) -> bool {
         self.state == ParserState::Done { line: true }
     }
 
-    /// Whether part of a command is understood; what is less than its first length is not.
+    /// Returns true if a command is partly parsed.
     fn has_begun(&self) -> bool {
         !matches!(self.state, ParserState::Start | ParserState::Done { .. })
     }
 
-    /// Gives back what large commands made grow.
+    /// Frees the memory of large commands.
     pub(crate) fn shrink(&mut self) {
         if !self.has_begun() {
             *self = CommandParser::default();
         }
     }
 
-    /// Nearly all commands: whole, with fewer than ten arguments of fewer than a hundred bytes, which no
-    /// cap forbids to anybody. They are read in one pass; `None` says nothing about any other.
+    /// Fast path for most commands: complete, fewer than ten arguments of fewer than 100 bytes each, below every cap.
+    /// `None` means that the general parser has to look.
     #[inline]
     fn parse_short_command(&mut self, bytes: &[u8]) -> Option<usize> {
         let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = bytes else { return None };
-        // No work if the last command had as many.
+        // Free if the last command had as many arguments.
         self.args.resize(usize::from(count - b'0'), (0, 0));
         let mut at = 4;
         for place in &mut self.args {
-            // The shortest argument has six bytes.
+            // The shortest argument takes six bytes.
             let (length, head) = match bytes.get(at..)?.first_chunk::<5>()? {
                 [b'$', one @ b'0'..=b'9', b'\r', b'\n', _] => (one - b'0', 4),
                 [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n'] => {
@@ -272,7 +272,7 @@ impl CommandParser {
     }
 
     fn parse_inline(&mut self, bytes: &[u8]) -> Result<Option<ParserStep>, ProtocolError> {
-        // The end of a line does not count.
+        // The end of the line does not count.
         let most = bytes.len().min(INLINE_BYTES_MAX + 2);
         let Some(length) = bytes[self.parsed_bytes..most].iter().position(|byte| *byte == b'\n')
         else {
@@ -305,12 +305,12 @@ pub(crate) struct RespArgs<'a> {
 }
 
 impl<'a> RespArgs<'a> {
-    /// Arguments that begin and end there.
+    /// Arguments at these ranges.
     pub(crate) fn new(bytes: &'a [u8], places: &'a [(u32, u32)]) -> RespArgs<'a> {
         RespArgs { bytes, ranges: places }
     }
 
-    /// Where they begin and end.
+    /// Ranges of the arguments.
     pub(crate) fn ranges(self) -> impl Iterator<Item = (u32, u32)> {
         self.ranges.iter().copied()
     }
@@ -325,39 +325,39 @@ impl<'a> RespArgs<'a> {
         Some(&self.bytes[begin as usize..end as usize])
     }
 
-    /// Where an argument begins and ends, from the first byte of the command, or of [`RespArgs::bytes`].
+    /// Range of an argument in [`RespArgs::bytes`].
     #[inline]
     pub(crate) fn range(self, index: usize) -> (u32, u32) {
         self.ranges.get(index).copied().unwrap_or_default()
     }
 
-    /// The bytes that the arguments are in.
+    /// The bytes that hold the arguments.
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// From the one of this number on.
+    /// Arguments from this index on.
     pub(crate) fn from(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> {
         let places = self.ranges.get(index..).unwrap_or_default();
         places.iter().map(move |&(begin, end)| &self.bytes[begin as usize..end as usize])
     }
 }
 
-/// A number and the end of its line.
+/// Result of parsing a number and the end of its line.
 enum ParsedNumber {
     Incomplete,
     Invalid,
-    /// It takes up so many bytes.
+    /// A number, and the bytes it takes with the end of its line.
     Value {
         value: i64,
         bytes: usize,
     },
 }
 
-/// More digits than any length has.
+/// Maximum digits: more than any valid length has.
 const DIGITS_MAX: usize = 10;
 
-/// Reads a number as Redis does: no sign but a minus, no zero in front.
+/// Parses a number as Redis does: no plus sign, no leading zeros.
 #[inline]
 fn parse_number(bytes: &[u8]) -> ParsedNumber {
     let negative = bytes.first() == Some(&b'-');

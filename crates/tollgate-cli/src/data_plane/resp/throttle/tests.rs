@@ -10,9 +10,9 @@ use super::*;
 
 /// What one call is answered at an instant.
 fn ask(store: &MemoryStore, now: u64, key: &str, call: ThrottleTestCall) -> [i64; 5] {
-    let numbers = call.params;
-    match numbers.to_limit().expect("numbers that mean something") {
-        ParsedLimit::NothingPasses => reply_nothing_passes(numbers, call.quantity as u64),
+    let params = call.params;
+    match params.to_limit().expect("params that mean something") {
+        ParsedLimit::NothingPasses => reply_nothing_passes(params, call.quantity as u64),
         ParsedLimit::Limit(limit) => {
             let check = Check::new(&limit, key).cost(call.quantity as u64);
             reply(limit.capacity(), &store.decide_one(&check, Micros::new(now)))
@@ -152,31 +152,31 @@ fn replies_are_those_of_the_peers_arithmetic() {
     let (store, mut peer) = (MemoryStore::new(20_000), RedisCellModel::default());
     let (mut limited, mut now) = (0, 1_700_000_000_000_000);
     for series in 0..60 {
-        // One key with constant numbers, among many.
+        // One key with constant params, among many.
         let key = format!("series {series}");
-        let numbers = ThrottleParams {
+        let params = ThrottleParams {
             max_burst: random.below(50) as i64,
             count: 1 + random.below(2_000) as i64,
             period: 1 + random.below(600) as i64,
         };
-        let unit_us = numbers.period as u64 * 1_000_000 / numbers.count as u64;
+        let unit_us = params.period as u64 * 1_000_000 / params.count as u64;
         for call in 0..200 {
             let quantity = match random.below(8) {
                 0 => 0,
                 1 => random.below(60) as i64,
                 _ => 1 + random.below(3) as i64,
             };
-            let call_of = ThrottleTestCall { params: numbers, quantity };
+            let call_of = ThrottleTestCall { params, quantity };
             let got = ask(&store, now, &key, call_of);
             let mut want = peer.ask(now, &key, call_of);
-            let period_us = numbers.period as u64 * 1_000_000;
-            let whole_micros = period_us.is_multiple_of(numbers.count as u64);
+            let period_us = params.period as u64 * 1_000_000;
+            let whole_micros = period_us.is_multiple_of(params.count as u64);
             if !whole_micros && got[2] != want[2] {
                 // Of parts of a microsecond the peer loses sight where it divides.
-                assert!(want[2] == got[2] + 1, "{series}/{call}: {got:?}, {want:?}, {numbers:?}");
+                assert!(want[2] == got[2] + 1, "{series}/{call}: {got:?}, {want:?}, {params:?}");
                 want[2] = got[2];
             }
-            assert_eq!(got, want, "{series}/{call}: {numbers:?}, quantity {quantity}");
+            assert_eq!(got, want, "{series}/{call}: {params:?}, quantity {quantity}");
             assert!(got[2] <= got[1]);
             limited += got[0];
             now += random.below(3 * unit_us.max(2));

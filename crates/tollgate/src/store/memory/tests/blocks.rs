@@ -39,7 +39,7 @@ fn of_several_blocks_the_longest_is_told() {
             (Some(Refusal::Blocked), Wait::from_micros(30 * S)),
             "{keys:?}"
         );
-        // What is forced has happened.
+        // A forced cost has already been spent.
         let forced = checks.map(|check| match check.key == Key::from("ben") {
             true => check.act(Act::Force),
             false => check,

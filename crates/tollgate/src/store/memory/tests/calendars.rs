@@ -89,7 +89,7 @@ fn a_calendar_s_trace_has_the_same_answers_in_table_and_core() {
                 _ => store.decide_one(&check, now),
             };
             assert_eq!(found.allowed(), want.allowed, "{place}");
-            // Of two limits the other may be the binding one.
+            // With two limits the other one may be binding.
             if act != 1 {
                 let parts = (found.remaining(), found.retry_after(), found.reset_after());
                 let parts_want = (want.remaining, want.retry_after, want.reset_after);
@@ -162,7 +162,7 @@ fn a_snapshot_keeps_a_calendar_s_count_until_its_window_ends() {
     let elsewhere = built(by(Windows { zone: "UTC", ..DAYS }, 5).name("reports"));
     let (restored, _) = restore(&bytes, last);
     assert!(restored.decide_one(&Check::new(&elsewhere, "anna").cost(5), last).allowed());
-    // What is forced or given back under other numbers is so in the calendar's window.
+    // Forces and refunds under other numbers happen in the calendar's window.
     let (restored, _) = restore(&bytes, last);
     let hundred = built(by(DAYS, 100).name("reports"));
     let force = Check::new(&hundred, "anna").act(Act::Force);

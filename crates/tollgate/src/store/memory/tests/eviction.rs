@@ -1,4 +1,4 @@
-//! Who makes room in a full table: the state that has used the smallest share of its capacity.
+//! Eviction from a full table: the state that has used the smallest share of its capacity.
 
 use std::cmp::Ordering::Equal;
 use std::collections::HashMap;
@@ -25,10 +25,10 @@ fn every_kind(units: u64) -> Vec<Limit> {
 }
 
 /// 500 callers have used 9 of 10, one unit each second. Then three times as many strangers as there
-/// are places take one unit each. A caller could only be forgotten where all 16 or 32 places of a
-/// stranger belong to callers, and 500 callers in 24,704 places fill no bucket: none is.
+/// are slots take one unit each. A caller could only be evicted if all 16 or 32 slots of a stranger
+/// belonged to callers, and 500 callers in 24,704 slots fill no bucket: none is evicted.
 #[test]
-fn a_flood_of_strangers_forgets_nobody_who_used_more() {
+fn a_flood_of_strangers_evicts_no_caller_that_used_more() {
     const CALLERS: usize = 500;
     for limit in every_kind(10) {
         let store = repeatable_store(20_000);
@@ -45,7 +45,7 @@ fn a_flood_of_strangers_forgets_nobody_who_used_more() {
         let now = at(7_219);
         let peek = |caller: &String| store.decide_one(&Check::new(&limit, caller).cost(0), now);
         let forgotten = callers.iter().filter(|caller| peek(caller).remaining() > 1).count();
-        assert_eq!(forgotten, 0, "{limit} forgot so many of {CALLERS}");
+        assert_eq!(forgotten, 0, "{limit} evicted so many of {CALLERS}");
         assert!(store.stats().evicted > 30_000, "{limit}: {:?}", store.stats());
     }
 }
@@ -67,7 +67,7 @@ struct NaiveTable {
     states: HashMap<u64, (Limit, State)>,
 }
 
-/// What a state says in the naive table: units used of how many, and when it is fresh.
+/// The worth of a state in the naive table: units used, capacity, and the wait until it is fresh.
 type NaiveShare = (u64, u64, Wait);
 
 fn compare(one: &NaiveShare, other: &NaiveShare) -> std::cmp::Ordering {
@@ -109,9 +109,9 @@ impl NaiveTable {
             used < capacity
         };
         if !inserted || has_room {
-            assert_eq!(gone, [], "{limit}: a state left although nobody needed its place");
+            assert_eq!(gone, [], "{limit}: a state was evicted although no key needed its slot");
         } else {
-            let victim = gone.pop().expect("somebody had to leave");
+            let victim = gone.pop().expect("one state had to be evicted");
             assert_eq!(gone, [], "{limit}: more than one left");
             let shares = places.iter().filter(open).map(|key| self.share(*key, now));
             let least = shares.min_by(compare).expect("the limited stay");
@@ -163,8 +163,8 @@ fn the_victim_is_the_naive_table_s() {
     }
 }
 
-/// A restored or copied state is one of those who compete for the places: whoever used most stays,
-/// in whatever order they come.
+/// Restored and copied states compete for slots with the others: those that have used most stay, in
+/// whatever order they come.
 #[test]
 fn a_copy_takes_no_place_of_one_that_used_more() {
     for limit in every_kind(10) {
@@ -190,7 +190,7 @@ fn a_copy_takes_no_place_of_one_that_used_more() {
             seed(&format!("light:{key}"), &light);
         }
         assert_eq!(heavies(), slots, "{limit}: copies of those who used less pushed others out");
-        // The limited push out whoever is not.
+        // Limited states evict the others.
         let spent = used(10);
         for key in 0..20 * slots {
             seed(&format!("spent:{key}"), &spent);
@@ -199,7 +199,7 @@ fn a_copy_takes_no_place_of_one_that_used_more() {
     }
 }
 
-/// Would catch: a smaller table that keeps whoever happens to be restored last.
+/// Would catch: a smaller table that keeps the states that happen to be restored last.
 #[test]
 fn a_smaller_table_restores_those_who_used_most() {
     for limit in every_kind(10) {

@@ -117,7 +117,7 @@ fn a_question_under_other_numbers_follows_the_clock() {
     }
 }
 
-/// What is used stays used, whatever smaller numbers are asked meanwhile, and whether they admit.
+/// Used units stay used, whatever smaller numbers are checked meanwhile, and whether they admit.
 #[test]
 fn numbers_that_were_asked_in_between_change_nothing() {
     for [small, large] in pairs() {
@@ -145,14 +145,14 @@ fn numbers_that_were_asked_in_between_change_nothing() {
             assert!(!refused.allowed(), "{small}");
             assert_eq!((left(&large), left(&small)), (439, 0), "{large}: {how}");
         }
-        // What is counted although it was refused is counted where it is.
+        // A counted refusal is charged under the numbers that wrote the state.
         let counting = Check::new(&small, "anna").count_denied().cost(3);
         assert!(!store.decide_one(&counting, at(600)).allowed(), "{small}");
         assert_eq!(left(&large), 436, "{large}: counted");
     }
 }
 
-/// Whoever goes on asking a bucket that counts refusals owes one capacity for that, and no more.
+/// Refusals that a bucket counts make a debt of one capacity at most.
 #[test]
 fn a_bucket_owes_one_capacity_for_refusals() {
     for limit in kinds().iter().filter(|limit| limit.algorithm().is_bucket()) {
@@ -173,7 +173,7 @@ fn a_bucket_owes_one_capacity_for_refusals() {
                 assert!(!ask(cost).allowed(), "{limit}");
                 assert_eq!(balance(), -5, "{limit}: {cost}");
             }
-            // What was forced beyond that stays.
+            // Forced debt beyond that stays.
             let _ = store.decide_one(&check.act(Act::Force).cost(7), at(600));
             assert_eq!(balance(), -12, "{limit}");
             assert!(!ask(1).allowed(), "{limit}");

@@ -23,7 +23,7 @@ fn who_cannot_wait_is_refused_by_a_queue() {
         let left = |limit: &Limit, now| {
             store.decide_one(&Check::new(limit, "anna").cost(0), now).remaining()
         };
-        assert!(ask(at_once, at(10)).allowed(), "an empty queue delays nobody");
+        assert!(ask(at_once, at(10)).allowed(), "an empty queue delays no request");
         assert_eq!(ask(check, at(10)).delay(), wait(1));
         let others = left(&other, at(10));
         // act | allowed, wait in tenths
@@ -75,7 +75,7 @@ fn who_cannot_wait_and_is_not_asked_to_passes() {
             assert_eq!(answer, store.decide_one(&plain, at(600 + nth)), "{limit}");
         }
     }
-    // One request that asks one queue twice is one request: it does not delay itself.
+    // A request that checks one queue twice is one request: it does not delay itself.
     let queue = queue();
     let two = [Check::new(&queue, "anna").at_once(), Check::new(&queue, "anna").at_once().cost(2)];
     let mut outcomes = [Outcome::default(); 2];

@@ -117,7 +117,7 @@ fn what_is_given_back_goes_where_it_was_taken() {
     }
 }
 
-/// A request that finds no room is refused for what strangers have done, however many limits it asks.
+/// A request without room is refused because of other keys, however many limits it has.
 #[test]
 fn no_room_is_overflow_of_every_limit() {
     let store = MemoryStore::new(1);
@@ -178,14 +178,14 @@ fn twins_without_room_have_overflow_states_of_their_own() {
     assert_eq!(ask(1, &mut outcomes), overflow([6, 18]));
 }
 
-/// What was counted although it was refused lengthens the wait, and the wait is what the request needs. Would
-/// catch: "up to" that is told to wait for all it would take, and checks of one state for one of them.
+/// Counting a refused request lengthens its wait, and waiting that long admits it. Would catch: a wait
+/// of "up to" for all of its units, and a wait of checks that share a state for only one of them.
 #[test]
 fn waits_after_counted_refusals_admit() {
     let limit = built(Limit::per_minute(10).burst(10));
     let up_to = Check::new(&limit, "anna").act(Act::UpTo).cost(50).count_denied();
     let five = Check::new(&limit, "anna").cost(5).count_denied();
-    // what is asked, at once or with others, used before
+    // the checks of one request, units used before
     for (checks, used) in [(&[up_to][..], 10), (&[up_to, five.shadow()], 10), (&[five, five], 3)] {
         let store = MemoryStore::new(100);
         let mut outcomes = [Outcome::default(); 2];
@@ -207,7 +207,7 @@ fn waits_after_counted_refusals_admit() {
     }
 }
 
-/// Would catch: a limit that has another state because the one before it was asked twice.
+/// Would catch: a limit that has another state because the one before it is checked twice.
 #[test]
 fn asking_one_limit_twice_leads_no_other_to_a_state_of_its_own() {
     for [few, many] in pairs() {

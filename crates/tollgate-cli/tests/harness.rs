@@ -1,15 +1,14 @@
 //! A server under test, and a small HTTP client.
 //!
 //! ```ignore
-//! let server = Server::start(&["--limit", "2/minute"]);
+//! let server = TollgateProcess::start(&["--limit", "2/minute"]);
 //! let answer = server.post("/v1/check", r#"{"user":"42"}"#);
 //! assert_eq!((answer.status, answer.json()["remaining"].as_u64()), (200, Some(1)));
 //! let ended = server.stop();
 //! assert_eq!(ended.code, Some(0));
 //! ```
 //!
-//! Nothing here sleeps: whoever waits, waits for a line, a byte or an end, with a deadline after
-//! which the test fails.
+//! Nothing here sleeps: tests wait for a line, a byte or the end of a process, and fail after a deadline.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// After this long something hangs. Never waited for in a test that passes.
+/// Deadline of every wait; a passing test never reaches it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A running server; dropping it ends the process.
@@ -29,7 +28,7 @@ pub(crate) struct TollgateProcess {
     child: Child,
     /// Lines of standard output.
     lines: Receiver<String>,
-    /// Lines of standard error, and those that were looked at.
+    /// Lines of standard error.
     logs: Receiver<String>,
     logged: String,
     pub(crate) http: Option<SocketAddr>,
@@ -38,7 +37,7 @@ pub(crate) struct TollgateProcess {
     pub(crate) admin: Option<SocketAddr>,
 }
 
-/// What a server that has ended left behind.
+/// Exit code and output of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct ProcessExit {
     pub(crate) code: Option<i32>,
@@ -52,7 +51,7 @@ impl TollgateProcess {
         TollgateProcess::start_with(flags, |_| {})
     }
 
-    /// The same, after a change of the command, such as its environment.
+    /// Starts a server after a change of the command, such as its environment.
     pub(crate) fn start_with(flags: &[&str], change: impl FnOnce(&mut Command)) -> TollgateProcess {
         match TollgateProcess::try_start(flags, change) {
             Ok(server) => server,
@@ -60,14 +59,14 @@ impl TollgateProcess {
         }
     }
 
-    /// The same; `Err` if it ends instead of becoming ready.
+    /// Starts a server; `Err` if it ends instead of becoming ready.
     pub(crate) fn try_start(
         flags: &[&str],
         change: impl FnOnce(&mut Command),
     ) -> Result<TollgateProcess, ProcessExit> {
         let mut command = tollgate();
         command.arg("serve").args(flags);
-        // Listeners that the test does not choose get free ports; a small table is made faster.
+        // Listeners without a flag get free ports; a small table is allocated faster.
         let listeners =
             ["--http", "--grpc", "--resp", "--admin"].map(|listener| (listener, "127.0.0.1:0"));
         for (flag, value) in listeners.into_iter().chain([("--max-keys", "10000")]) {
@@ -82,7 +81,7 @@ impl TollgateProcess {
     /// Runs exactly this command as a server.
     pub(crate) fn spawn(mut command: Command) -> Result<TollgateProcess, ProcessExit> {
         let mut child = command.spawn().expect("tollgate runs");
-        // A test may send it elsewhere.
+        // A test may have redirected it.
         let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let logged = String::new();
@@ -131,14 +130,14 @@ impl TollgateProcess {
         self.request("POST", path, &[], body)
     }
 
-    /// A check, which has to be allowed or refused.
+    /// Sends a check, which must be allowed or refused, and returns the decision.
     pub(crate) fn check(&self, body: &str) -> Value {
         let answer = self.post("/v1/check", body);
         assert!(matches!(answer.status, 200 | 429 | 503), "{answer:?}");
         answer.json()
     }
 
-    /// One request on a connection of its own to the http listener.
+    /// Sends one request on a new connection to the http listener.
     pub(crate) fn request(
         &self,
         method: &str,
@@ -149,12 +148,12 @@ impl TollgateProcess {
         TestHttpClient::connect(self.http()).request(method, path, headers, body)
     }
 
-    /// The same to the admin listener.
+    /// Sends one GET request on a new connection to the admin listener.
     pub(crate) fn admin_get(&self, path: &str, headers: &[(&str, &str)]) -> TestHttpResponse {
         TestHttpClient::connect(self.admin()).request("GET", path, headers, "")
     }
 
-    /// The process.
+    /// Id of the process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -166,7 +165,7 @@ impl TollgateProcess {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Waits until it has logged a line with this text; the line.
+    /// Waits for a log line with this text and returns the line.
     pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
         loop {
             let line = self.logs.recv_timeout(DEADLINE);
@@ -178,7 +177,7 @@ impl TollgateProcess {
         }
     }
 
-    /// Asks it to stop and waits until it has.
+    /// Sends SIGTERM and waits until the process ends.
     pub(crate) fn stop(self) -> ProcessExit {
         self.signal("TERM");
         self.wait()
@@ -190,7 +189,7 @@ impl TollgateProcess {
     }
 
     fn collect_exit(&mut self, mut stdout: String) -> ProcessExit {
-        // Both are closed when the process ends.
+        // Both pipes are closed when the process ends.
         stdout += &drain_lines(&self.lines);
         let stderr = std::mem::take(&mut self.logged) + &drain_lines(&self.logs);
         let code = self.child.wait().expect("it has ended").code();
@@ -198,7 +197,7 @@ impl TollgateProcess {
     }
 }
 
-/// All lines until the end.
+/// Reads all lines until the pipe is closed.
 fn drain_lines(lines: &Receiver<String>) -> String {
     let mut text = String::new();
     loop {
@@ -212,13 +211,13 @@ fn drain_lines(lines: &Receiver<String>) -> String {
 
 impl Drop for TollgateProcess {
     fn drop(&mut self) {
-        // Nothing is left to end if a test has stopped it.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The program, without settings from the environment of the test.
+/// The command, without settings from the environment of the test.
 pub(crate) fn tollgate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     for (name, _) in std::env::vars_os() {
@@ -230,7 +229,7 @@ pub(crate) fn tollgate() -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the command until it ends.
 pub(crate) fn run(args: &[&str]) -> ProcessExit {
     let output = tollgate().args(args).output().expect("tollgate runs");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -241,14 +240,14 @@ pub(crate) fn run(args: &[&str]) -> ProcessExit {
     }
 }
 
-/// A file for one test, in a directory that is the test's own.
+/// Writes a file into a directory of the test.
 pub(crate) fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, content).expect("a file can be written");
     path
 }
 
-/// A path as a flag takes it.
+/// A path as text, for a flag.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
 }
@@ -265,7 +264,7 @@ fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// What a server answered.
+/// An HTTP response.
 #[derive(Debug)]
 pub(crate) struct TestHttpResponse {
     pub(crate) status: u16,
@@ -278,7 +277,7 @@ impl TestHttpResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
         let (_, value) = found.next()?;
-        assert!(found.next().is_none(), "{name} stands twice: {self:?}");
+        assert!(found.next().is_none(), "{name} appears twice: {self:?}");
         Some(value)
     }
 
@@ -292,7 +291,7 @@ impl TestHttpResponse {
     }
 }
 
-/// A connection that stays open.
+/// An HTTP client on one connection that stays open.
 pub(crate) struct TestHttpClient<S = TcpStream> {
     stream: BufReader<S>,
 }
@@ -308,12 +307,12 @@ impl TestHttpClient {
 }
 
 impl<S: Read + Write> TestHttpClient<S> {
-    /// Over any stream, such as one with TLS.
+    /// A client over any stream, such as one with TLS.
     pub(crate) fn over(stream: S) -> TestHttpClient<S> {
         TestHttpClient { stream: BufReader::new(stream) }
     }
 
-    /// One request, one response.
+    /// Sends a request and reads the response.
     pub(crate) fn request(
         &mut self,
         method: &str,
@@ -324,7 +323,7 @@ impl<S: Read + Write> TestHttpClient<S> {
         self.try_request(method, path, headers, body).expect("an answer")
     }
 
-    /// The same; `Err` if the connection ends first.
+    /// Sends a request and reads the response; `Err` if the connection ends first.
     pub(crate) fn try_request(
         &mut self,
         method: &str,
@@ -344,7 +343,7 @@ impl<S: Read + Write> TestHttpClient<S> {
         self.receive(method != "HEAD")
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let stream = self.stream.get_mut();
         stream.write_all(bytes)?;
@@ -377,7 +376,7 @@ impl<S: Read + Write> TestHttpClient<S> {
         Ok(response)
     }
 
-    /// Reads until the server closes; what it still said. Fails the test if it does not close.
+    /// Reads until the server closes the connection, and returns the text. Fails the test if it does not close.
     pub(crate) fn until_closed(&mut self) -> String {
         testkit::net::read_until_closed(&mut self.stream)
     }

@@ -2,16 +2,12 @@
 //! found is compared with what is written here and with the oracle of the fuzz target, which was
 //! written independently.
 
-#[path = "../../../../fuzz/src/rules/mod.rs"]
-#[allow(unreachable_pub)]
-mod bodies;
-
 mod paths;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use bodies::oracle;
+use crate::bodies::oracle;
 use tollgate::{MemoryStore, Micros, SystemClock};
 use tollgate_rules::{Ask, Facts, Gatekeeper, Identify, Source, compile};
 

@@ -7,10 +7,6 @@
 //!
 //! They measure time, so nothing else may run beside them: `.config/nextest.toml` sees to that.
 
-#[path = "../server/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-
 mod load;
 mod many_nodes;
 mod one_node;

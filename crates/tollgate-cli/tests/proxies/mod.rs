@@ -4,10 +4,6 @@
 //! `setup` puts the processes together, `scenarios` says what has to hold whichever proxy it is, and
 //! the other modules are named after the proxies. `spellings` asks servers how they read paths.
 
-#[path = "../server/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-
 mod caddy;
 mod envoy;
 mod nginx;

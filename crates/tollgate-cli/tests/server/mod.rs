@@ -1,7 +1,7 @@
-//! The server from outside: the real program, on ports of its own, over real sockets.
+//! End-to-end tests: the real program on free ports, over real sockets.
 //!
-//! `harness` starts and stops it and speaks HTTP, `fake_listener` stands in for it where a command is
-//! tested; the other modules are named after what they show.
+//! `harness` starts and stops it and has an HTTP client; `fake_listener` replaces it in tests of commands. The other modules
+//! are named after the behaviour that they test.
 
 mod access;
 mod admin;
@@ -20,7 +20,6 @@ mod envoy_json;
 mod exposition;
 mod fake_listener;
 mod forward_auth;
-mod harness;
 mod host;
 mod http2;
 mod identity;

@@ -4,11 +4,6 @@
 //! a failure prints the smallest trace that shows it, and that trace becomes a row of
 //! `traces_that_once_failed` or of the algorithm's own table.
 
-#[path = "../executor/mod.rs"]
-mod executor;
-#[path = "../model/mod.rs"]
-mod model;
-
 mod bounds;
 mod equality;
 mod limits;
@@ -20,11 +15,11 @@ mod traces;
 
 use std::time::Duration;
 
-use executor::{
+use crate::executor::{
     CoreModel, Executor, KeyModel, KeyedExecutor, TableExecutor, outcome_of, take_together,
 };
+use crate::model::AlgorithmModel;
 use limits::*;
-use model::AlgorithmModel;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;

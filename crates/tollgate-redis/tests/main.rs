@@ -1,0 +1,18 @@
+//! All integration tests of this crate that share one program, one module for each subject.
+//!
+//! Each program is optimised and linked on its own, and that takes longer than its tests. nextest gives each
+//! test a process of its own. Add a new file as a module here; `Cargo.toml` lists the tests that need a
+//! program of their own.
+
+#[path = "../../tollgate/tests/executor/mod.rs"]
+mod executor;
+mod shared;
+#[path = "../../tollgate/tests/worked_cases/mod.rs"]
+mod worked_cases;
+
+mod apart;
+mod equal;
+mod hot_keys;
+mod together;
+mod values;
+mod vectors;

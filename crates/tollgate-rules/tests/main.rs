@@ -1,0 +1,26 @@
+//! All integration tests of this crate that share one program, one module for each subject.
+//!
+//! Each program is optimised and linked on its own, and that takes longer than its tests. nextest gives each
+//! test a process of its own. Add a new file as a module here; `Cargo.toml` lists the tests that need a
+//! program of their own.
+
+#[path = "../../../fuzz/src/rules/mod.rs"]
+#[allow(unreachable_pub)]
+mod bodies;
+#[path = "../../../fuzz/src/seeded.rs"]
+mod seeded;
+
+mod compile;
+mod deciding;
+mod degraded;
+mod descriptors;
+mod fuzz_seeded;
+mod hostile;
+#[cfg(feature = "jwt")]
+mod jwt;
+mod live;
+mod model;
+mod reference;
+mod sources;
+mod spoofing;
+mod work;

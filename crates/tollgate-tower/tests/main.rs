@@ -1,0 +1,8 @@
+//! All integration tests of this crate that share one program, one module for each subject.
+//!
+//! Each program is optimised and linked on its own, and that takes longer than its tests. nextest gives each
+//! test a process of its own. Add a new file as a module here; `Cargo.toml` lists the tests that need a
+//! program of their own.
+
+mod layer;
+mod loopback;
