@@ -46,14 +46,14 @@ impl KeysCommandFixture {
         run(&[&["keys"], args, &options].concat())
     }
 
-    /// What has to succeed, as JSON.
+    /// Runs a command that must succeed, and returns its JSON.
     fn json(&self, args: &[&str]) -> Value {
         let ended = self.keys(&[args, &["--json"]].concat());
         assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{args:?}");
         serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     }
 
-    /// What has to fail: what it says.
+    /// Runs a command that must fail, and returns its error.
     fn failure(&self, args: &[&str]) -> String {
         let ended = self.keys(args);
         assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{args:?} {ended:?}");
