@@ -11,7 +11,7 @@ use crate::settings::{Flags, ServerSettings};
 
 const EXAMPLES: &str = "\
 Settings
-  Each flag has a twin in the environment, and can stand in the file of --config under its own name:
+  Each flag can also be set by its environment variable, or by its name in the file of --config:
     http: 127.0.0.1:8080
     rules: [rules.yaml]
   Flags override the environment, the environment overrides the file.

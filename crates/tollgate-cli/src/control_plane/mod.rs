@@ -99,7 +99,7 @@ impl ControlPlane {
             return Ok(AdminAdmission::Public(Box::new(open)));
         }
         let by = guard::admit(tokens, head, peer)?;
-        // Before the token is checked: a caller at the wrong listener gets 404, not 401.
+        // Before the header of a write is checked: a caller at the wrong listener gets 404, not advice about it.
         let Some(route) = AdminRoute::of(head.uri.path()) else {
             let missing = reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH);
             return Ok(AdminAdmission::Public(Box::new(missing)));
