@@ -20,7 +20,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use tollgate_redis::KeyPrefix;
 
 use crate::cli::{CommandFailure, Report};
-use crate::listeners::ListenerAddress;
+use crate::listener_table::ListenerAddresses;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
 pub(crate) use duration::parse_duration;
@@ -72,45 +72,8 @@ pub(crate) struct Flags {
     )]
     pub(crate) missing_facts: OnMissingFacts,
 
-    /// Listener for the check API and forward-auth; port 0 picks a free port, `none` disables it
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_HTTP",
-        default_value = "127.0.0.1:8080",
-        help_heading = "Listeners"
-    )]
-    pub(crate) http: ListenerAddress,
-
-    /// Listener for health checks, metrics and the admin API
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_ADMIN",
-        default_value = "127.0.0.1:9190",
-        help_heading = "Listeners"
-    )]
-    pub(crate) admin: ListenerAddress,
-
-    /// Listener for Envoy's rate limit service (gRPC)
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_GRPC",
-        default_value = "127.0.0.1:8081",
-        help_heading = "Listeners"
-    )]
-    pub(crate) grpc: ListenerAddress,
-
-    /// Listener for Redis clients: CL.THROTTLE, TG.CHECK
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_RESP",
-        default_value = "127.0.0.1:6380",
-        help_heading = "Listeners"
-    )]
-    pub(crate) resp: ListenerAddress,
+    #[command(flatten)]
+    pub(crate) listeners: ListenerAddresses,
 
     /// File with the tokens that callers of the data listeners must present, one per line
     ///
