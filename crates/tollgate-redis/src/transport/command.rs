@@ -107,7 +107,8 @@ mod tests {
     #[test]
     fn a_command_is_what_the_redis_crate_would_send() {
         let numbers = [0, 9, 10, 65_536, u64::MAX];
-        let mut ours = RedisCommand::new("EVAL").arg("return 1").arg(b"\x00\r\n").arg(vec![7_u8; 300]);
+        let mut ours =
+            RedisCommand::new("EVAL").arg("return 1").arg(b"\x00\r\n").arg(vec![7_u8; 300]);
         let mut theirs = redis::cmd("EVAL");
         theirs.arg("return 1").arg(b"\x00\r\n").arg(vec![7_u8; 300]);
         for number in numbers {
