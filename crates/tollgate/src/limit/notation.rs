@@ -244,7 +244,7 @@ impl Limit {
 
 impl fmt::Display for Limit {
     /// Writes `100/minute burst 20`, with the algorithm if the short form would mean another one;
-    /// by the calendar `1000/day in Europe/Berlin`. Alignment, stagger and [`OnChange`] are not
+    /// by the calendar `1000/day in Europe/Berlin`. Alignment, stagger and `OnChange` are not
     /// shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rate())?;
