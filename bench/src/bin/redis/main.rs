@@ -1,6 +1,6 @@
 //! `cargo xtask bench redis`: decisions through Redis, next to the limiter that most people write.
 //!
-//! Read in this order: `sections.rs` (what is measured), `contestants.rs` (who), `naive.rs`, `load.rs`
+//! Read in this order: `sections.rs` (what is measured), `contestants.rs` (who), `naive.rs`, `redis_crate.rs`, `load.rs`
 //! (how they are asked), `measure.rs` (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then
 //! `servers.rs` (how Redis is started).
 
@@ -10,6 +10,7 @@ mod load;
 mod measure;
 mod naive;
 mod overshoot;
+mod redis_crate;
 mod report;
 mod sections;
 mod servers;
@@ -40,7 +41,8 @@ Options:
   --quick       3 rounds of 0.4 s for each case instead of 5 of 1 s
   --rounds N    rounds; tables show medians
   --only NAME   only this section; the goals of others are not decided
-                (strict, half, hot, overshoot, instances, cluster)
+                (strict, half, hot, overshoot, instances, cluster,
+                transport)
   --markdown    tables as Markdown
   --help        print this text
 
@@ -56,6 +58,9 @@ What is measured:
               than the limit passed, by the checker of histories
   instances   1, 2 and 3 instances, each with connections of its own, in one process
   cluster     1 and 3 nodes, all on one core
+  transport   our script over a MultiplexedConnection of the redis crate, whose calls are encoded
+              before the clock starts, and over our transport, which hashes keys, encodes calls and
+              decodes states as usual; the same keys and limit
 
 Redis has core 1, the one thread that asks has core 0, and the cases take turns within each round.
 Redis us and client us are processor time for each decision, in script is the part of it that Redis

@@ -10,7 +10,7 @@ use tollgate::algorithm::{State, fixed_window, leaky_bucket, sliding_window_coun
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit, Precision};
 
-/// What a value turns out to be.
+/// A decoded value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DecodedState {
     /// A state by the numbers of the limit asked.
@@ -21,7 +21,7 @@ pub(crate) enum DecodedState {
     Unreadable,
 }
 
-/// Which states a limit has; the script knows them by these numbers.
+/// The kinds of states; the script knows them by these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
     Token = 1,
@@ -43,7 +43,7 @@ impl StateKind {
     }
 }
 
-/// What tells which numbers wrote a value.
+/// The part of a value that identifies the numbers of its writer.
 pub(crate) fn suffix(limit: &Limit) -> Vec<u8> {
     let options = (limit.on_change() as u8) << 3 | u8::from(limit.is_queue()) << 5;
     let mut suffix = vec![StateKind::of(limit) as u8 | options];

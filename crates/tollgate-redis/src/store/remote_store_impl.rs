@@ -24,7 +24,7 @@ use crate::transport::value::RedisValue;
 use super::RedisStore;
 use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
 
-/// How long the answer to a taking of what was lent may take: as that of the book.
+/// Timeout of the charge of a lease: the same as that of the lease's entry.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const LEASE_SCRIPT: &str = include_str!("../lua/lease.lua");
