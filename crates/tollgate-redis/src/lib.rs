@@ -39,6 +39,8 @@
 //! [`RedisStore`] is the store alone: its answers can be errors, and nothing decides in its place. A store
 //! in another database implements [`RemoteStore`] of the crate `tollgate-shared`, which does not depend on Redis.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod error;
 pub mod instances;
 pub mod options;
@@ -58,3 +60,8 @@ pub use tollgate_shared::{
 pub use transport::stats::LinkStats;
 pub use transport::url::StoreUrl;
 pub use transport::{stats, url};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRedisReadme;

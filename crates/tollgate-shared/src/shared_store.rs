@@ -452,6 +452,8 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
     }
 
+    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
+    /// because numbers changed or the clock went back, may be executed after later ones of its key.
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],

@@ -1,4 +1,4 @@
-//! What most people write: one call of a script for each request, a token bucket in a hash.
+//! The limiter that most people write: a token bucket in a hash, with one script call for each request.
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -21,7 +21,8 @@ impl NaiveRedisLimiter {
         Ok(NaiveRedisLimiter { connection, sha })
     }
 
-    /// Whether one unit of a bucket of `capacity` that refills with `rate` a second could be taken.
+    /// Takes one unit of a bucket of `capacity` that refills with `rate` units per second. Returns true if it
+    /// was allowed.
     pub(crate) async fn take(&self, key: &str, capacity: u64, rate: f64) -> Result<bool, String> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(1).arg(key).arg(capacity).arg(rate).arg(1);
@@ -30,7 +31,7 @@ impl NaiveRedisLimiter {
         answer.map(|(allowed, _)| allowed == 1).map_err(|error| error.to_string())
     }
 
-    /// The way to the server and back.
+    /// Makes a round trip to the server.
     pub(crate) async fn ping(&self) -> Result<(), String> {
         let mut connection = self.connection.clone();
         redis::cmd("PING").exec_async(&mut connection).await.map_err(|error| error.to_string())

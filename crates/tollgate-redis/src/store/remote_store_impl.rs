@@ -41,6 +41,8 @@ impl Store for RedisStore {
         RedisStore::decide_each(self, checks, now.instant(), outcomes).await
     }
 
+    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
+    /// because numbers changed or the clock went back, may be executed after later ones of its key.
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],

@@ -441,7 +441,7 @@ fn a_store_that_answers_later_is_waited_for() {
 
 #[test]
 fn who_leaves_before_a_store_answers_has_begun_nothing() {
-    let (gatekeeper, store) = later_gatekeeper(EXPORTS);
+    let (gatekeeper, _) = later_gatekeeper(EXPORTS);
     let hello = HelloService::new();
     let mut service = behind(&strict(Arc::clone(&gatekeeper)), &hello);
     {
