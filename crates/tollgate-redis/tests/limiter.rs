@@ -58,7 +58,7 @@ async fn every_operation_answers_as_in_memory() {
         here.decide_batch(&both, &mut expected);
         let answers = |all: &[Decision]| all.iter().map(answer).collect::<Vec<_>>();
         assert_eq!(answers(&batch), answers(&expected), "round {round}");
-        there.force(&limit, "a", 2).await;
+        let _ = there.force(&limit, "a", 2).await;
         let _ = here.force(&limit, "a", 2);
         there.grant(&limit, "a", 1).await;
         here.grant(&limit, "a", 1);

@@ -1,9 +1,10 @@
-//! What a store is told later than it happened: charged, or given back, as of its own instant.
+//! Changes that reach a store late: charges and refunds, each at its own instant.
 //!
-//! An instance that decides by itself tells its store afterwards, and a store that was away is told what
-//! it missed. By then another window may have begun, and what was used before is no use of this one. So
-//! units carry the instant at which they were moved, and change only what remembers that instant: the
-//! window or counter that it falls into, the entry of a log, a bucket that has not refilled since.
+//! An instance that decides locally sends its charges afterwards, and a store that was unavailable
+//! gets the changes that it missed. By then another window may have begun, which the old charges
+//! must not use up. So each change has its instant, and applies only to a state that still
+//! remembers it: the window or counter of that instant, the entry of a log, a bucket that has not
+//! refilled since.
 
 use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
 use tollgate::algorithm::{self, State, fixed_window, sliding_window_counter};
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn late_units_are_charged_where_they_belong() {
         use Algorithm::*;
-        // 3 units charged at 25 s; 2 are told at an instant for another; used at a third
+        // 3 units charged at 25 s; 2 sent late for another instant; used at a third
         for (algorithm, at, told, looked, expected) in [
             (FixedWindow, 19 * S, 26 * S, 26 * S, 3),
             (FixedWindow, 20 * S, 26 * S, 26 * S, 5),

@@ -4,11 +4,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Check, Consistency, DecidedBy, Limit, Now, Outcome, Store, SystemClock, Terms,
+    Algorithm, Check, Clock, Consistency, DecidedBy, Limit, Now, Outcome, Store, SystemClock, Terms,
 };
 use tollgate_redis::{RedisOptions, RedisStore, SharedStats, SharedStore, StoreUrl, TimeSource};
 
 use crate::naive::NaiveRedisLimiter;
+use crate::redis_crate::RedisCrateTransport;
 
 /// A token bucket, the same for all contestants that are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +55,8 @@ enum RedisContestantKind {
     PingOnly(NaiveRedisLimiter),
     Naive(NaiveRedisLimiter, RedisQuota),
     Tollgate(SharedStore<RedisStore>, Box<Limit>, Terms),
+    RedisCrate(RedisCrateTransport),
+    OurTransport(RedisStore, Box<Limit>),
 }
 
 impl RedisContestant {
@@ -93,11 +96,28 @@ impl RedisContestant {
         Ok(Rc::new(RedisContestant { kind: who, names: Rc::clone(names) }))
     }
 
+    /// Our script over the redis crate's connection, and over ours.
+    pub(crate) async fn transports(
+        url: &str,
+        names: &BenchKeyNames,
+    ) -> Result<[Rc<RedisContestant>; 2], String> {
+        let store_url = StoreUrl::parse(url).map_err(|error| error.to_string())?;
+        let options = RedisOptions { timeout: ANSWER_TIMEOUT, ..RedisOptions::default() };
+        let store = RedisStore::at(&store_url, &options);
+        let limit = Box::new(UNREACHED_QUOTA.limit());
+        let theirs = RedisCrateTransport::connect(url, &store, &limit, names).await?;
+        let kinds = [
+            RedisContestantKind::RedisCrate(theirs),
+            RedisContestantKind::OurTransport(store, limit),
+        ];
+        Ok(kinds.map(|kind| Rc::new(RedisContestant { kind, names: Rc::clone(names) })))
+    }
+
     /// Statistics of a Tollgate instance.
     pub(crate) fn stats(&self) -> Option<SharedStats> {
         match &self.kind {
-            RedisContestantKind::PingOnly(_) | RedisContestantKind::Naive(..) => None,
             RedisContestantKind::Tollgate(shared, ..) => Some(shared.stats()),
+            _ => None,
         }
     }
 
@@ -110,8 +130,16 @@ impl RedisContestant {
 
     /// Decides about one request. Returns true if it is allowed, and an error if Redis did not decide.
     pub(crate) async fn ask(&self, key: u64) -> Result<bool, String> {
+        let number = key;
         let key = &*self.names[key as usize];
         match &self.kind {
+            RedisContestantKind::RedisCrate(transport) => transport.take(number).await,
+            RedisContestantKind::OurTransport(store, limit) => {
+                let mut outcome = [Outcome::default()];
+                let check = [Check::new(limit, key)];
+                let decision = store.decide_each(&check, SystemClock.now(), &mut outcome).await;
+                decision.map(|decision| decision.allowed()).map_err(|error| error.to_string())
+            }
             RedisContestantKind::PingOnly(naive) => naive.ping().await.map(|()| true),
             RedisContestantKind::Naive(naive, quota) => {
                 naive.take(key, quota.capacity, quota.per_hour as f64 / 3_600.0).await

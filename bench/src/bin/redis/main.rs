@@ -1,7 +1,7 @@
 //! `cargo xtask bench redis`: decisions through Redis, next to the limiter that most people write.
 //!
-//! Read in this order: `sections.rs` (the measurements), `contestants.rs`, `naive.rs`, `load.rs`, `measure.rs`
-//! (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then `servers.rs` (starting Redis).
+//! Read in this order: `sections.rs` (the measurements), `contestants.rs`, `naive.rs`, `redis_crate.rs`, `load.rs`,
+//! `measure.rs` (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then `servers.rs` (starting Redis).
 
 mod contestants;
 mod goals;
@@ -9,6 +9,7 @@ mod load;
 mod measure;
 mod naive;
 mod overshoot;
+mod redis_crate;
 mod report;
 mod sections;
 mod servers;
@@ -39,7 +40,8 @@ Options:
   --quick       3 rounds of 0.4 s for each case instead of 5 of 1 s
   --rounds N    rounds; tables show medians
   --only NAME   only this section; the goals of others are not decided
-                (strict, half, hot, overshoot, instances, cluster)
+                (strict, half, hot, overshoot, instances, cluster,
+                transport)
   --markdown    tables as Markdown
   --help        print this text
 
@@ -55,6 +57,9 @@ What is measured:
               above the limit, by the history checker
   instances   1, 2 and 3 instances, each with connections of its own, in one process
   cluster     1 and 3 nodes, all on one core
+  transport   our script over a MultiplexedConnection of the redis crate, whose calls are encoded
+              before the clock starts, and over our transport, which hashes keys, encodes calls and
+              decodes states as usual; the same keys and limit
 
 Redis runs on core 1, the client's one thread runs on core 0, and the cases take turns within each
 round. `Redis us` and `client us` are processor time for each decision, `in script` is the part of it

@@ -14,17 +14,10 @@ pub(crate) struct NaiveRedisLimiter {
 
 impl NaiveRedisLimiter {
     pub(crate) async fn connect(url: &str) -> Result<NaiveRedisLimiter, String> {
-        let told = |error| format!("the naive limiter: {error}");
-        // Off by default; every benchmark turns it on.
-        let settings = TcpSettings::default().set_nodelay(true);
-        let info = url.into_connection_info().map_err(told)?.set_tcp_settings(settings);
-        let client = Client::open(info).map_err(told)?;
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(told)?;
+        let mut connection = connect(url).await?;
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(TOKEN_BUCKET);
-        let sha = load.query_async(&mut connection).await.map_err(told)?;
+        let sha = load.query_async(&mut connection).await.map_err(|error| error.to_string())?;
         Ok(NaiveRedisLimiter { connection, sha })
     }
 
@@ -43,4 +36,15 @@ impl NaiveRedisLimiter {
         let mut connection = self.connection.clone();
         redis::cmd("PING").exec_async(&mut connection).await.map_err(|error| error.to_string())
     }
+}
+
+/// A connection of the redis crate that all callers share.
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, String> {
+    let failed = |error| format!("the connection of the redis crate: {error}");
+    // It is off by default; every benchmark turns it on.
+    let settings = TcpSettings::default().set_nodelay(true);
+    let info = url.into_connection_info().map_err(failed)?.set_tcp_settings(settings);
+    let client = Client::open(info).map_err(failed)?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
 }

@@ -15,8 +15,8 @@ use crate::servers::RedisBenchServers;
 use crate::{overshoot, report};
 
 /// The sections, in their order.
-pub(crate) const SECTIONS: [&str; 6] =
-    ["strict", "half", "hot", "overshoot", "instances", "cluster"];
+pub(crate) const SECTIONS: [&str; 7] =
+    ["strict", "half", "hot", "overshoot", "instances", "cluster", "transport"];
 
 /// Number of keys, all equally likely.
 const KEYS: usize = 100_000;
@@ -68,6 +68,9 @@ impl RedisBench {
         }
         if wanted("cluster") {
             self.cluster(&names).await?;
+        }
+        if wanted("transport") {
+            self.transport(&names).await?;
         }
         Ok(())
     }
@@ -252,7 +255,22 @@ impl RedisBench {
         }
         self.measure("Cluster, strict, 100,000 keys, all nodes on one core", cases).await.map(drop)
     }
+
+    /// One script and the same keys over two transports.
+    async fn transport(&self, names: &BenchKeyNames) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
+        let [theirs, ours] = RedisContestant::transports(&servers.url(), names).await?;
+        let both = [(REDIS_CRATE, theirs), ("our transport", ours)];
+        let loads = [1, 16, 64, 256].map(|callers| RedisLoad::Closed { callers });
+        let cases = loads.iter().flat_map(|load| cases_under_load(&servers, &both, *load));
+        let cases = cases.map(|case| RedisCase { peer: REDIS_CRATE, ..case }).collect();
+        let title = "Transport, 100,000 keys; \"times naive\" is times the redis crate";
+        self.measure(title, cases).await.map(drop)
+    }
 }
+
+/// The transport of the redis crate, with which ours is compared.
+const REDIS_CRATE: &str = "redis crate";
 
 /// A Tollgate instance with a quota that is never exhausted.
 fn tollgate(

@@ -19,7 +19,7 @@ pub(crate) fn limits_for_keys<'a>(checks: &[Check<'a>]) -> Vec<Cow<'a, Limit>> {
 /// Checks with the keys that their states have. All lists are at most as long as a decision may be.
 pub(crate) struct ScriptRequest<'a> {
     pub(crate) checks: Vec<StoredCheck<'a>>,
-    /// Which key each check is about.
+    /// The index of each check's key.
     pub(crate) key_indices: Vec<usize>,
     pub(crate) keys: Vec<Vec<u8>>,
     /// The check that each key was made for.
@@ -93,12 +93,12 @@ impl<'a> ScriptRequest<'a> {
         })
     }
 
-    /// Whether how much is taken depends on what there is.
+    /// Returns true if the cost depends on the units left.
     pub(crate) fn has_up_to(&self) -> bool {
         self.checks.iter().any(|one| one.check.requested_act() == Act::UpTo)
     }
 
-    /// As the script reads it.
+    /// The request as the script reads it.
     pub(crate) fn body(&self) -> ScriptBody {
         script::decide(&self.checks, &self.key_indices, self.keys.len())
     }
@@ -113,7 +113,7 @@ impl<'a> ScriptRequest<'a> {
         self.keys.iter().map(|key| keys::slot(key))
     }
 
-    /// What was found under the keys, as the checks about them see it, and how much could not be read.
+    /// Decodes the values found under the keys for their checks, and counts the unreadable ones.
     pub(crate) fn decode_all(&self, reply: &ScriptReply) -> (Vec<StoredState>, usize) {
         let opened = reply.stored_values.iter().enumerate().map(|(place, found)| {
             let purpose = stored_state::purpose_at(&self.checks, &self.key_indices, place);
@@ -134,7 +134,7 @@ impl<'a> ScriptRequest<'a> {
     }
 }
 
-/// What was found under a key, seen by a limit, and whether it could be read.
+/// Decodes the value found under a key for a limit; false if it is unreadable.
 pub(crate) fn decode_value(
     limit: &Limit,
     found: &StoredValue,
@@ -155,7 +155,7 @@ pub(crate) fn decode_value(
     }
 }
 
-/// What is to be stored instead of what was found.
+/// The value to store in place of the one found.
 pub(crate) fn state_write(
     limit: &Limit,
     seen: StoredState,

@@ -9,7 +9,7 @@ use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit};
 
-/// What a value turns out to be.
+/// A decoded value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DecodedState {
     /// A state by the numbers of the limit asked.
@@ -31,7 +31,7 @@ fn is_log(limit: &Limit) -> bool {
     limit.state_algorithm() == Algorithm::SlidingWindowLog
 }
 
-/// What tells which numbers wrote a value.
+/// The part of a value that identifies the numbers of its writer.
 pub(crate) fn suffix(limit: &Limit) -> Vec<u8> {
     let options = (limit.on_change() as u8) << 3 | u8::from(limit.is_queue()) << 5;
     let mut suffix = vec![kind_number(limit) | options];
