@@ -17,7 +17,7 @@
 //! * Cost 0 is a peek: allowed and free. A cost above the capacity never passes.
 //!
 //! A new algorithm is a file here and its lines in this one: [`Algorithm`], [`State`] and
-//! [`LimitStateKind`] with their macros. Everything else in this crate walks [`Algorithm::ALL`] or goes
+//! `LimitStateKind` with their macros. Everything else in this crate walks [`Algorithm::ALL`] or goes
 //! through the traits [`Strategy`] and [`CompactState`].
 
 use std::fmt;

@@ -161,9 +161,11 @@ impl ShortNumbers {
 }
 
 impl TokenBucketState {
-    /// Does `judge` and `charge` in one, in half the instructions, for the ordinary case: short
-    /// numbers, a clock that moved on, no debt beyond the capacity. Returns `None` in all other
-    /// cases.
+    /// Does `judge` and `charge` in one for the ordinary case: short numbers, a clock that moved on, no
+    /// debt beyond the capacity. Returns `None` in all other cases.
+    ///
+    /// It repeats them because it pays: counted by callgrind, a whole `Limiter::check` takes 487
+    /// instructions instead of 621 if it is admitted, and 469 instead of 657 if it is refused.
     #[inline(always)]
     pub(crate) fn take_short(
         &self,
