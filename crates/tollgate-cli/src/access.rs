@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use crate::cli::Report;
-use crate::listeners::ListenerAddress;
 use crate::settings::ServerSettings;
 
 /// Refuses a listener that is reachable from other machines without a token, and a certificate without its
@@ -13,18 +12,13 @@ pub(crate) fn check(settings: &ServerSettings) -> Result<(), Report> {
         return Err(Report::new("TLS needs both a certificate and its key")
             .hint("write --tls-cert FILE and --tls-key FILE, or neither"));
     }
-    let data = ("--auth-token-file", settings.auth_token_file.is_some());
-    let listeners = [
-        ("http", settings.http, data.0, data.1),
-        ("grpc", settings.grpc, data.0, data.1),
-        ("resp", settings.resp, data.0, data.1),
-        ("admin", settings.admin, "--admin-token-file", settings.admin_token_file.is_some()),
-    ];
-    for (name, address, flag, has_tokens) in listeners {
-        if let (ListenerAddress::At(address), false) = (address, has_tokens)
-            && !address.ip().to_canonical().is_loopback()
-        {
-            return Err(open_to_all(name, address, flag));
+    for (entry, address) in settings.listeners.open() {
+        let has_tokens = match entry.is_data() {
+            true => settings.auth_token_file.is_some(),
+            false => settings.admin_token_file.is_some(),
+        };
+        if !has_tokens && !address.ip().to_canonical().is_loopback() {
+            return Err(open_to_all(entry.name, address, entry.token_flag()));
         }
     }
     Ok(())

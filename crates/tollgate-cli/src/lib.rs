@@ -8,6 +8,7 @@ mod control_plane;
 mod credentials;
 mod data_plane;
 mod key_names;
+mod listener_table;
 mod listeners;
 mod live;
 mod metrics;

@@ -1,6 +1,5 @@
 //! The limit of open files: every connection needs one, and a process starts with a low limit.
 
-use crate::listeners::ListenerAddress;
 use crate::settings::ServerSettings;
 use crate::telemetry::{LogField, Logs};
 
@@ -36,11 +35,10 @@ impl OpenFilesBudget {
         workers: usize,
         admin_connections: usize,
     ) -> OpenFilesBudget {
-        let is_open = |listener: &ListenerAddress| *listener != ListenerAddress::None;
-        let data_listeners = [settings.http, settings.grpc, settings.resp];
-        let data_listeners = data_listeners.into_iter().filter(is_open).count() as u64;
+        let open = || settings.listeners.open().map(|(entry, _)| entry);
+        let data_listeners = open().filter(|entry| entry.is_data()).count() as u64;
         let mut beside = OTHER_FILES + FILES_PER_WORKER * data_listeners * workers as u64;
-        if is_open(&settings.admin) {
+        if open().any(|entry| !entry.is_data()) {
             beside += FILES_PER_WORKER + admin_connections as u64;
         }
         let given = settings.max_connections.map(|given| given.get() as u64);

@@ -1,8 +1,8 @@
-//! Settings of `tollgate serve`: flags, their twins in the environment, and a file.
+//! Settings of `tollgate serve`: flags, environment variables, and a file.
 //!
-//! There is one declaration, `Flags`, and one parser, clap's. A setting that stands in the file is
-//! read as the flag of its name would be, so that both have the same meaning and the same errors.
-//! Flags win over the environment, the environment wins over the file.
+//! There is one declaration, `Flags`, and one parser, clap's. A setting in the file is parsed as the flag of
+//! its name, so that both have the same meaning and the same errors. Flags override the environment, the
+//! environment overrides the file.
 
 mod duration;
 mod file;
@@ -20,20 +20,20 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use tollgate_redis::KeyPrefix;
 
 use crate::cli::{CommandFailure, Report};
-use crate::listeners::ListenerAddress;
+use crate::listener_table::ListenerAddresses;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
 pub(crate) use duration::parse_duration;
 pub(crate) use store::{NamedStore, StoreChoice, choice as store_choice};
 use url_value::UrlValue;
 
-/// Everything that `serve` can be told.
+/// All settings of `serve`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Flags {
     /// A rules file, or a directory of them; may be given several times
     ///
-    /// In the environment several are separated by commas. Without rules and without --limit a
-    /// built-in set of demo rules applies.
+    /// In the environment, separate several with commas. Without --rules and --limit, built-in demo rules
+    /// apply.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", help_heading = "Rules")]
     pub(crate) rules: Vec<PathBuf>,
 
@@ -47,79 +47,42 @@ pub(crate) struct Flags {
     )]
     pub(crate) limit: Option<String>,
 
-    /// How changes of rules files are noticed; SIGHUP reads them in any case
+    /// Detection of changes of rules files; SIGHUP always reloads them
     #[arg(
         long,
-        value_name = "HOW",
+        value_name = "MODE",
         env = "TOLLGATE_RULES_WATCH",
         default_value = "events",
         help_heading = "Rules"
     )]
     pub(crate) rules_watch: WatchMode,
 
-    /// What to answer a question when a rule needs a fact that it does not have
+    /// Answer to a check that lacks facts which the rules need
     ///
-    /// A rule whose key needs a user does not apply where there is none. If that leaves no rule that could
-    /// refuse, `refuse` answers an error that says what is missing, `allow` lets the question pass. Of
-    /// /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy always let it pass,
-    /// and the log warns.
+    /// A rule whose key needs a user does not apply to a request without one. If no rule remains that could
+    /// refuse, `refuse` answers with an error that says what is missing, and `allow` allows the request.
+    /// Applies to /v1/check, /v1/reserve, /v1/refund, TG.CHECK and TG.PEEK; forward-auth and Envoy requests
+    /// are always allowed then, with a warning in the log.
     #[arg(
         long,
-        value_name = "WHAT",
+        value_name = "ACTION",
         env = "TOLLGATE_MISSING_FACTS",
         default_value = "refuse",
         help_heading = "Rules"
     )]
     pub(crate) missing_facts: OnMissingFacts,
 
-    /// The check API and forward-auth; port 0 is any free one, `none` is off
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_HTTP",
-        default_value = "127.0.0.1:8080",
-        help_heading = "Listeners"
-    )]
-    pub(crate) http: ListenerAddress,
+    #[command(flatten)]
+    pub(crate) listeners: ListenerAddresses,
 
-    /// Health, metrics and operation
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_ADMIN",
-        default_value = "127.0.0.1:9190",
-        help_heading = "Listeners"
-    )]
-    pub(crate) admin: ListenerAddress,
-
-    /// Envoy's rate limit service, by gRPC
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_GRPC",
-        default_value = "127.0.0.1:8081",
-        help_heading = "Listeners"
-    )]
-    pub(crate) grpc: ListenerAddress,
-
-    /// Commands of Redis clients: CL.THROTTLE, TG.CHECK
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_RESP",
-        default_value = "127.0.0.1:6380",
-        help_heading = "Listeners"
-    )]
-    pub(crate) resp: ListenerAddress,
-
-    /// Tokens that callers of the data listeners must present, one a line
+    /// File with the tokens that callers of the data listeners must present, one per line
     ///
-    /// Callers send `Authorization: Bearer <token>`, clients of the resp listener `AUTH <token>`. Needed where
+    /// Callers send `Authorization: Bearer <token>`, clients of the resp listener `AUTH <token>`. Required if
     /// a data listener is not on loopback.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_AUTH_TOKEN_FILE", help_heading = "Access")]
     pub(crate) auth_token_file: Option<PathBuf>,
 
-    /// Tokens for the admin listener, one a line
+    /// File with the tokens for the admin listener, one per line
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE", help_heading = "Access")]
     pub(crate) admin_token_file: Option<PathBuf>,
 
@@ -131,10 +94,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_KEY", help_heading = "Access")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Where counters are kept: `memory`, or what several servers share
+    /// Store for counters: `memory`, or one that several servers share
     ///
     /// redis://HOST:PORT, rediss://HOST:PORT (TLS), redis-cluster://HOST,HOST or
-    /// redis-sentinel://HOST,HOST/NAME, with USER:PASSWORD@ before the hosts if needed.
+    /// redis-sentinel://HOST,HOST/NAME, with USER:PASSWORD@ before the hosts if required.
     #[arg(
         long,
         value_name = "STORE",
@@ -148,7 +111,7 @@ pub(crate) struct Flags {
 
     /// Another store, for rules that say `store: NAME`; may be given several times
     ///
-    /// For known heavy callers. In the environment several are separated by spaces.
+    /// For known heavy callers. In the environment, separate several with spaces.
     #[arg(
         long,
         value_name = "NAME=STORE",
@@ -160,7 +123,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) second_store: Vec<NamedStore>,
 
-    /// How long a shared store may take to answer, before the rule says what to do without it
+    /// Timeout of a shared store, after which the rule's on_store_failure applies
     #[arg(
         long,
         value_name = "TIME",
@@ -171,10 +134,10 @@ pub(crate) struct Flags {
     )]
     pub(crate) store_timeout: Duration,
 
-    /// How many servers there are on the store at least
+    /// Minimum number of servers on the store
     ///
-    /// While the store does not answer, each has its part of a limit. Servers that start meanwhile have
-    /// heard of nobody, and go by this.
+    /// While the store is unavailable, each server enforces its share of a limit. A server started while the
+    /// store is down cannot count its peers, so it uses this number.
     #[arg(
         long,
         value_name = "N",
@@ -185,7 +148,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) instances: u32,
 
-    /// What all keys in a shared store begin with
+    /// Prefix of all keys in a shared store
     #[arg(
         long,
         value_name = "PREFIX",
@@ -195,7 +158,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) key_prefix: KeyPrefix,
 
-    /// How many keys are remembered, at about 40 bytes each
+    /// Maximum number of keys in memory, about 40 bytes each
     #[arg(
         long,
         value_name = "N",
@@ -206,11 +169,11 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_keys: u64,
 
-    /// Keep counters in this file over a restart
+    /// File that keeps counters across restarts
     #[arg(long, value_name = "FILE", env = "TOLLGATE_SNAPSHOT", help_heading = "State")]
     pub(crate) snapshot: Option<PathBuf>,
 
-    /// How often to write it
+    /// Interval between snapshots
     #[arg(
         long,
         value_name = "TIME",
@@ -221,13 +184,13 @@ pub(crate) struct Flags {
     )]
     pub(crate) snapshot_interval: Duration,
 
-    /// The most connections at once, at each data listener
+    /// Maximum number of connections on each data listener
     ///
-    /// By default 10000, or fewer where this process may not open as many files.
+    /// The default is 10000, or fewer if this process may not open as many files.
     #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS", help_heading = "Capacity")]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
-    /// The most connections at once from one address (of IPv6: one /64), at each data listener
+    /// Maximum number of connections from one address (IPv6: one /64) on each data listener
     #[arg(
         long,
         value_name = "N",
@@ -237,7 +200,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_connections_per_ip: NonZeroUsize,
 
-    /// Threads that serve; by default one for each processor
+    /// Number of worker threads; one per CPU by default
     #[arg(
         long,
         value_name = "N",
@@ -247,30 +210,30 @@ pub(crate) struct Flags {
     )]
     pub(crate) workers: Option<u16>,
 
-    /// The form of log lines, on standard error
+    /// Format of log lines, on standard error
     #[arg(
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         env = "TOLLGATE_LOG_FORMAT",
         default_value = "text",
         help_heading = "Logs"
     )]
     pub(crate) log_format: LogFormat,
 
-    /// How often rules files are looked at while the system tells of changes
+    /// Interval of polling rules files beside events
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
     pub(crate) rules_look_interval: Duration,
 
-    /// A secret that callers are named by in logs and in a shared store
+    /// File with the secret for hashing callers in logs and in a shared store
     ///
-    /// At least 16 random bytes, the same for all servers on one store. Without it logs go by one that
-    /// the process makes up, and keys in a store are plain hashes. It hides callers of counters, blocks and
-    /// bans; overrides and rules that are sent to the admin listener stand in the store readable, with the
-    /// keys that they name.
+    /// At least 16 random bytes, the same for all servers on one store. Without it, logs use a secret that is
+    /// generated at each start, and keys in the store are plain hashes. It hides the callers of counters,
+    /// blocks and bans; overrides and rules sent to the admin listener are stored in clear text, with the keys
+    /// that they name.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_KEY_SECRET_FILE", help_heading = "Logs")]
     pub(crate) key_secret_file: Option<PathBuf>,
 
-    /// How many log lines may wait for whoever reads them
+    /// Maximum number of log lines that wait to be written
     #[arg(
         long,
         value_name = "N",
@@ -280,7 +243,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) log_lines_waiting: u16,
 
-    /// How long the head of a request may take to arrive; at the admin listener at most 3s
+    /// Timeout for receiving the headers of a request; at most 3s on the admin listener
     #[arg(
         long,
         value_name = "TIME",
@@ -291,7 +254,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) header_timeout: Duration,
 
-    /// How long the body of a request may take to arrive
+    /// Timeout for receiving the body of a request
     #[arg(
         long,
         value_name = "TIME",
@@ -302,7 +265,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) body_timeout: Duration,
 
-    /// How long a connection of HTTP may be idle
+    /// Timeout for idle HTTP connections
     #[arg(
         long,
         value_name = "TIME",
@@ -314,12 +277,12 @@ pub(crate) struct Flags {
     pub(crate) idle_timeout: Duration,
 }
 
-/// What becomes of a question when facts are missing.
+/// The flag `--missing-facts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnMissingFacts {
-    /// An error says what is missing
+    /// Answer with an error that says what is missing
     Refuse,
-    /// It passes, as if no rule applied
+    /// Allow the request, as if no rule applied
     Allow,
 }
 
@@ -327,8 +290,8 @@ pub(crate) enum OnMissingFacts {
 pub(crate) type ServerSettings = Flags;
 
 impl ServerSettings {
-    /// Puts the three sources together: the command line as `matches` has it, the environment, and
-    /// the file. `parse` reads flags of `serve`.
+    /// Merges the three sources: the command line and the environment from `matches`, and the file. `parse`
+    /// parses flags of `serve`.
     pub(crate) fn resolve(
         matches: &ArgMatches,
         config: Option<&PathBuf>,
@@ -350,12 +313,12 @@ impl ServerSettings {
         Ok(settings)
     }
 
-    /// Whether nobody said what the rules are.
+    /// Returns true if neither rules nor a limit are given.
     pub(crate) fn is_demo(&self) -> bool {
         self.rules.is_empty() && self.limit.is_none()
     }
 
-    /// `--limit` and `--rules` answer the same question: the stronger source does.
+    /// Chooses between `--limit` and `--rules`, which exclude each other: the stronger source wins.
     fn choose_rules_or_limit(
         &mut self,
         matches: &ArgMatches,
@@ -376,7 +339,7 @@ impl ServerSettings {
             Ordering::Greater => self.limit = None,
             Ordering::Less => self.rules.clear(),
             Ordering::Equal if rank("rules") > 0 => {
-                let problem = "--limit and --rules exclude each other";
+                let problem = "--limit and --rules cannot be used together";
                 return Err(CommandFailure::Usage(Report::new(problem).hint(
                     "leave one out; a rules file can hold the limit as a rule: \
                      { name: all, key: \"{user|ip}\", limits: [100/minute] }",
@@ -388,7 +351,7 @@ impl ServerSettings {
     }
 }
 
-/// The command line again, with what only the file says.
+/// Parses the command line again, with the settings that only the file has.
 fn with_file(
     matches: &ArgMatches,
     command_line: &[OsString],
@@ -404,7 +367,7 @@ fn with_file(
         .map_err(|error| CommandFailure::Usage(Report::new(clap_problem(&error))))
 }
 
-/// What clap found wrong, in a line.
+/// An error of clap in one line.
 fn clap_problem(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.trim_start_matches("error: ");

@@ -390,7 +390,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct SlowWriter {
         taken: Arc<Mutex<Vec<u8>>>,
-        /// How many bytes are taken before the next error; `None`: all.
+        /// Bytes accepted before the next error; `None` means all.
         room: Arc<Mutex<Option<usize>>>,
     }
 

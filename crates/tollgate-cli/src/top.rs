@@ -31,9 +31,9 @@ pub(crate) const WINDOW_US: u64 = 60_000_000;
 /// Order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TopOrder {
-    /// By number of requests.
+    /// Order by number of requests.
     Requests,
-    /// By number of refusals.
+    /// Order by number of refusals.
     Refusals,
 }
 

@@ -178,8 +178,8 @@ fn programs_are_told_the_same() {
 
 #[test]
 fn a_wrong_command_line_exits_with_2() {
-    let twice = "error: standard input is named 2 times, and can be read once\n\
-                 hint: write - in one place, and the paths of files in the others\n";
+    let twice = "error: standard input is named 2 times, but can be read only once\n\
+                 hint: write - once, and paths of files otherwise\n";
     let ran = run_with(["check", "-", "-"], GOOD);
     assert_eq!(ran, CommandOutput { code: Some(2), stdout: String::new(), stderr: twice.into() });
     for (args, part) in [

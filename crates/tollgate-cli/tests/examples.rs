@@ -120,7 +120,7 @@ impl Example {
         answers.into_iter().map(ExampleAnswer).collect()
     }
 
-    /// How many of so many equal requests are allowed. They are the first.
+    /// Number of equal requests that are allowed; they are the first ones.
     fn allowed(&self, request: &ExampleRequest, times: usize) -> usize {
         let answers = self.ask(&vec![request.clone(); times]);
         let allowed = answers.iter().take_while(|answer| answer.allowed()).count();
@@ -185,7 +185,7 @@ impl ExampleAnswer {
         self.0["retry_after_us"].as_u64().expect("a wait")
     }
 
-    /// What is left under each limit, in order.
+    /// Remaining units under each limit, in order.
     fn left(&self) -> Vec<u64> {
         let limits = self.0["limits"].as_array().expect("limits");
         limits.iter().map(|limit| limit["remaining"].as_u64().expect("a number")).collect()
@@ -452,7 +452,7 @@ fn llm_tokens(example: &Example) {
     assert_eq!(answers.iter().map(ExampleAnswer::allowed).collect::<Vec<_>>(), [true, false, true]);
 }
 
-/// What is in shadow or soft refuses nobody, and what is behind it counts all the same.
+/// Shadow and soft rules refuse nothing, and the rules after them count all the same.
 fn rollout(example: &Example) {
     // What, how many pass of 120, the rule that refuses the next, the limit that only watches, how
     // it is marked, and how many it would let pass.

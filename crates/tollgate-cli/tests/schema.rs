@@ -22,7 +22,7 @@ fn the_schema_is_whole() {
     }
 }
 
-/// What the schema refers to, over and over.
+/// Collects all references of the schema.
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -14,7 +14,7 @@ use crate::command::{CommandOutput, file, run, run_with, tollgate};
 
 const DOCUMENTS: &str = include_str!("../../tollgate/tests/data/documents.jsonl");
 const ALGORITHMS: &str = include_str!("../../tollgate/tests/data/algorithms.jsonl");
-const README: &str = include_str!("../../../README.md");
+const READMES: [&str; 2] = [include_str!("../../../README.md"), include_str!("../README.md")];
 
 /// Instants from here on cannot be told.
 const TOO_LARGE: u64 = 1 << 53;
@@ -473,7 +473,7 @@ fn a_wrong_command_line_exits_with_2() {
 #[test]
 fn without_a_trace_it_says_how_to_give_one() {
     let stderr = "error: `simulate` needs a trace of requests: --trace FILE, or - for standard input\n\
-                  hint: it prints a decision for each: \
+                  hint: it prints a decision for each request: \
                   echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -\n";
     let wanted = CommandOutput { code: Some(2), stdout: String::new(), stderr: stderr.into() };
     assert_eq!(simulate([]), wanted);
@@ -485,7 +485,7 @@ fn without_a_trace_it_says_how_to_give_one() {
 fn a_table_that_is_too_small_is_said_so() {
     let trace: String = (0..2_000).map(|key| format!("{{\"at\":0,\"key\":\"{key}\"}}\n")).collect();
     for (rate, what) in
-        [("5/minute", "states were forgotten early"), ("1/minute", "answers come from")]
+        [("5/minute", "states were evicted early"), ("1/minute", "answers come from")]
     {
         let ran = simulate_keys("100", ["--rate", rate], &trace);
         assert!(
@@ -586,7 +586,7 @@ fn a_full_disk_is_an_error() {
     let mut command = tollgate();
     command.args(["simulate", "--rate=5/s", "--trace"]).arg(trace).stdout(full);
     let ran = CommandOutput::from(command.output().expect("tollgate runs"));
-    let stderr = "error: cannot write the answers: No space left on device (os error 28)\n".into();
+    let stderr = "error: cannot write the output: No space left on device (os error 28)\n".into();
     assert_eq!(ran, CommandOutput { code: Some(1), stdout: String::new(), stderr });
 }
 
@@ -611,10 +611,12 @@ fn the_examples_of_help_and_readme_work_when_pasted() {
     let (output, _) = output.split_once("\n\n").expect("an end");
     assert_eq!(paste(&format!("printf{command}")).stdout, output.replace("  {", "{") + "\n");
 
-    let (_, example) = README.split_once("```sh\nprintf").expect("an example");
-    let (command, rest) = example.split_once("```\n").expect("its end");
-    let (_, output) = rest.split_once("```json\n").expect("its output");
-    let (output, _) = output.split_once("```").expect("an end");
-    let command = command.replace("cargo run -p tollgate-cli --", "tollgate");
-    assert_eq!(paste(&format!("printf{command}")).stdout, output);
+    for readme in READMES {
+        let (_, example) = readme.split_once("```sh\nprintf").expect("an example");
+        let (command, rest) = example.split_once("```\n").expect("its end");
+        let (_, output) = rest.split_once("```json\n").expect("its output");
+        let (output, _) = output.split_once("```").expect("an end");
+        let command = command.replace("cargo run -p tollgate-cli --", "tollgate");
+        assert_eq!(paste(&format!("printf{command}")).stdout, output);
+    }
 }

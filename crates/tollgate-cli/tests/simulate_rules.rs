@@ -46,8 +46,8 @@ fn requests_that_lack_facts_pass_and_are_counted() {
     let ran = simulate("lacking.yaml", RULES, trace);
     assert_eq!((ran.code, ran.lines().len()), (Some(0), 3));
     assert!(ran.lines().iter().all(|answer| answer["allowed"] == true));
-    let want = "warning: requests that passed because they lack facts: 2; the first: the rule api counts by \
-        {user}, and this request has no user\nhint: /v1/check answers 400 to such questions, unless the \
+    let want = "warning: requests allowed because they lack facts: 2; the first: the rule api counts by \
+        {user}, and this request has no user\nhint: /v1/check answers such requests with 400, unless the \
         server is started with --missing-facts allow\n";
     assert_eq!(ran.stderr, want);
 }
@@ -103,7 +103,7 @@ fn answers_have_all_fields_in_order() {
     let trace: String = table.iter().map(|(line, _)| format!("{line}\n")).collect();
     let ran = simulate("fields.yaml", RULES, &trace);
     assert_eq!(ran.code, Some(0));
-    assert!(ran.stderr.starts_with("warning: requests that passed because they lack facts: 1;"));
+    assert!(ran.stderr.starts_with("warning: requests allowed because they lack facts: 1;"));
     assert_eq!(ran.stdout.lines().count(), table.len());
     for ((asked, wanted), got) in table.iter().zip(ran.stdout.lines()) {
         assert_eq!(got, *wanted, "{asked}");
@@ -173,9 +173,8 @@ fn a_wrong_line_is_shown_with_its_place_and_a_hint() {
 
 #[test]
 fn a_wrong_command_line_exits_with_2() {
-    let twice = "named 2 times, and can be read once";
-    let nothing =
-        "--rules says how to decide, and there is nothing to decide\nhint: add --trace FILE";
+    let twice = "named 2 times, but can be read only once";
+    let nothing = "--rules needs a trace of requests to decide\nhint: add --trace FILE";
     let table: [(&[&str], &str); 11] = [
         (&["--rules=r.yaml", "--rate=5/s", "--trace=-"], "cannot be used with"),
         (&["--rules=r.yaml", "--burst=5", "--trace=-"], "cannot be used with"),

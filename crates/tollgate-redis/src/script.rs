@@ -7,12 +7,12 @@ use sha1::{Digest, Sha1};
 use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
-use tollgate::{Act, Align, Limit, Micros, Precision};
+use tollgate::{Act, Algorithm, Align, Limit, Micros, Precision};
 use tollgate_shared::TimeSource;
 
 use crate::error::{ErrorClass, StoreError};
 use crate::script::call::{ScriptBody, ScriptCall};
-use crate::script::state::{StateKind, push_number, suffix};
+use crate::script::state::{kind_number, push_number, suffix};
 use crate::transport::command::RedisCommand;
 use crate::transport::value::RedisValue;
 
@@ -220,9 +220,8 @@ impl StoredValue {
 
 /// A limit as the script reads it. `now` is the asker's clock: it tells which day of a calendar it is.
 pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> {
-    let kind = StateKind::of(limit);
     let memory = if time == TimeSource::Caller { 0 } else { limit.memory_us() };
-    let mut bytes = vec![kind as u8];
+    let mut bytes = vec![kind_number(limit)];
     for text in [suffix(limit), ttl_ms(time, limit.memory_us()).to_string().into_bytes()] {
         bytes.push(text.len() as u8);
         bytes.extend(text);
@@ -230,8 +229,8 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
     let mut push = |number: u64| push_number(&mut bytes, number);
     push(memory);
     let period = limit.period_us();
-    match kind {
-        StateKind::Token | StateKind::Leaky => {
+    match limit.state_algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let [unit, full] =
                 [1, limit.capacity()].map(|units| RefillTime::of_units(limit, units));
             push(limit.full_refill_us());
@@ -241,15 +240,14 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
                 push(part);
             }
         }
-        StateKind::Window => {
+        Algorithm::FixedWindow => {
             [limit.window_longest_us(), period, limit.capacity()].into_iter().for_each(&mut push);
             let (align, from, till) = window_layout(limit, now);
             bytes.push(align);
             push_number(&mut bytes, from);
             push_number(&mut bytes, till);
         }
-        StateKind::Counter => [period, limit.capacity()].into_iter().for_each(push),
-        StateKind::Log => {
+        Algorithm::SlidingWindowLog => {
             [period, limit.capacity()].into_iter().for_each(push);
             let (buckets, span) = match limit.precision() {
                 Precision::Estimate => (0, period),
@@ -258,6 +256,7 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
             bytes.extend_from_slice(&buckets.to_le_bytes());
             push_number(&mut bytes, span);
         }
+        _ => [period, limit.capacity()].into_iter().for_each(push),
     }
     bytes
 }
@@ -349,9 +348,9 @@ fn take_one() -> ScriptBody {
 }
 
 fn push_cost(bytes: &mut Vec<u8>, limit: &Limit, units: u64) {
-    let RefillTime { whole, part } = match StateKind::of(limit) {
-        StateKind::Token | StateKind::Leaky => RefillTime::of_units(limit, units),
-        _ => RefillTime { whole: units.min(MAX_EXACT), part: 0 },
+    let RefillTime { whole, part } = match limit.algorithm().is_bucket() {
+        true => RefillTime::of_units(limit, units),
+        false => RefillTime { whole: units.min(MAX_EXACT), part: 0 },
     };
     push_number(bytes, whole);
     push_number(bytes, part);

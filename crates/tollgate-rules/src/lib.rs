@@ -36,6 +36,8 @@
 //! with [`diagnostic`]; [`schema`](mod@schema) describes it to editors. Nothing here knows a
 //! protocol.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod facts;
 
 pub mod path;
@@ -128,3 +130,8 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRulesReadme;

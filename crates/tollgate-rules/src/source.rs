@@ -109,8 +109,10 @@ impl Source {
 
     /// The place of `len` bytes from the byte `start` on.
     pub(crate) fn span_at(&self, start: usize, len: usize) -> Span {
-        let start = self.text.floor_char_boundary(start);
-        let end = self.text.ceil_char_boundary(start + len);
+        let all = self.text.len();
+        let is_boundary = |at: &usize| self.text.is_char_boundary(*at);
+        let start = (0..=start.min(all)).rev().find(is_boundary).unwrap_or(0);
+        let end = (start + len..=all).find(is_boundary).unwrap_or(all);
         let bytes = self.text.as_bytes();
         let line_start = line_start(&self.text, start);
         Span {

@@ -39,7 +39,7 @@ fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Mi
         LateKind::ChargeWithRefusals => algorithm::charge_refused,
         _ => algorithm::charge,
     };
-    if mark(state) <= at.as_u64() {
+    if state.mark() <= at.as_u64() {
         // Nobody has charged since: exactly as it would have been.
         charge(limit, state, units, at);
         return !algorithm::judge(limit, state, 0, now).reset_after.is_zero();
@@ -48,27 +48,16 @@ fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Mi
         State::Window(window) => charge_window(limit, window, units, at),
         State::Counter(counter) => charge_counter(limit, counter, units, at.as_u64()),
         State::Log(log) => charge_log(limit, log, units, at.as_u64(), now.as_u64()),
-        State::Token(_) | State::Leaky(_) => {
+        _ => {
             // How much of it has drained since depends on what the bucket held between: all of it is
             // charged, as far as a full refill has not made up for it. Never too little.
-            let mark = mark(state);
-            let remembered = mark - at.as_u64() < limit.full_refill_us();
+            let mark = state.mark();
+            let remembered = mark - at.as_u64() < limit.memory_us();
             if remembered {
                 charge(limit, state, units, Micros::new(mark));
             }
             remembered
         }
-    }
-}
-
-/// The instant of the last charge.
-fn mark(state: &State) -> u64 {
-    match state {
-        State::Token(state) => state.mark,
-        State::Leaky(state) => state.0.mark,
-        State::Window(state) => state.mark,
-        State::Counter(state) => state.mark,
-        State::Log(state) => state.mark,
     }
 }
 

@@ -196,9 +196,8 @@ impl ManualClock {
     /// Moves forward by the whole microseconds in `step`, at most to [`Micros::MAX`].
     pub fn advance(&self, step: Duration) {
         let step = u64::try_from(step.as_micros()).unwrap_or(u64::MAX);
-        self.0.update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            Micros::new(now.saturating_add(step)).as_u64()
-        });
+        let later = |now: u64| Some(Micros::new(now.saturating_add(step)).as_u64());
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 }
 
@@ -497,9 +496,12 @@ mod tsc {
 
     /// Returns true if the counter has one rate at every frequency and in every state of the
     /// processor.
+    #[allow(unsafe_code, unused_unsafe, reason = "older compilers declare the intrinsic unsafe")]
     pub(super) fn is_invariant() -> bool {
         const POWER_LEAF: u32 = 0x8000_0007;
-        __cpuid(0x8000_0000).eax >= POWER_LEAF && __cpuid(POWER_LEAF).edx & (1 << 8) != 0
+        // SAFETY: every x86_64 processor has this instruction; it touches no memory.
+        let cpuid = |leaf| unsafe { __cpuid(leaf) };
+        cpuid(0x8000_0000).eax >= POWER_LEAF && cpuid(POWER_LEAF).edx & (1 << 8) != 0
     }
 
     /// Reads the counter. Not with `rdtscp`, which waits for all earlier instructions and takes

@@ -1,4 +1,4 @@
-//! Who is asked, and for what.
+//! The contestants and their quotas.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tollgate_redis::{RedisOptions, RedisStore, SharedStats, SharedStore, StoreUr
 
 use crate::naive::NaiveRedisLimiter;
 
-/// A bucket, the same for everybody who is compared.
+/// A token bucket, the same for all contestants that are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RedisQuota {
     pub(crate) capacity: u64,
     pub(crate) per_hour: u64,
 }
 
-/// Never reached: what is measured is the way to an answer.
+/// A quota that is never exhausted, so that only the path to an answer is measured.
 pub(crate) const UNREACHED_QUOTA: RedisQuota =
     RedisQuota { capacity: 100_000_000, per_hour: 3_600 * 100_000_000 };
-/// Reached at once.
+/// A quota that is exhausted at once.
 pub(crate) const EXHAUSTED_QUOTA: RedisQuota = RedisQuota { capacity: 1, per_hour: 1 };
 
 impl RedisQuota {
@@ -30,21 +30,21 @@ impl RedisQuota {
     }
 }
 
-/// The most that anybody waits for an answer: long, so that what is slow is seen and not cut off.
+/// Timeout of an answer; long, so that slow answers are measured and not cut off.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Keys whose states are kept here for when Redis does not answer.
+/// Number of keys whose states are kept in this process for when Redis is unavailable.
 const LOCAL_KEYS: usize = 200_000;
 
-/// Names of keys, made before the clock starts.
+/// Names of keys, generated before the clock starts.
 pub(crate) type BenchKeyNames = Rc<[Box<str>]>;
 
-/// `user:0000000` and so on.
+/// Generates the names `user:0000000` and so on.
 pub(crate) fn key_names(count: usize) -> BenchKeyNames {
     (0..count).map(|number| format!("user:{number:07}").into()).collect()
 }
 
-/// Somebody who decides.
+/// A limiter that is measured.
 pub(crate) struct RedisContestant {
     kind: RedisContestantKind,
     names: BenchKeyNames,
@@ -57,7 +57,8 @@ enum RedisContestantKind {
 }
 
 impl RedisContestant {
-    /// Nobody decides: one PING for each request, which is what the machine and the way take.
+    /// A contestant that decides nothing: one PING for each request shows the cost of the machine and the
+    /// round trip.
     pub(crate) async fn ping_only(
         url: &str,
         names: &BenchKeyNames,
@@ -66,7 +67,7 @@ impl RedisContestant {
         Ok(Rc::new(RedisContestant { kind: who, names: Rc::clone(names) }))
     }
 
-    /// One EVALSHA for each request.
+    /// The naive contestant: one EVALSHA for each request.
     pub(crate) async fn naive(
         url: &str,
         quota: RedisQuota,
@@ -76,7 +77,7 @@ impl RedisContestant {
         Ok(Rc::new(RedisContestant { kind: who, names: Rc::clone(names) }))
     }
 
-    /// An instance of ours, with connections of its own.
+    /// A Tollgate instance with connections of its own.
     pub(crate) fn tollgate(
         url: &str,
         quota: RedisQuota,
@@ -92,7 +93,7 @@ impl RedisContestant {
         Ok(Rc::new(RedisContestant { kind: who, names: Rc::clone(names) }))
     }
 
-    /// What it did without the store.
+    /// Statistics of a Tollgate instance.
     pub(crate) fn stats(&self) -> Option<SharedStats> {
         match &self.kind {
             RedisContestantKind::PingOnly(_) | RedisContestantKind::Naive(..) => None,
@@ -100,14 +101,14 @@ impl RedisContestant {
         }
     }
 
-    /// Gives back what it holds.
+    /// Returns leases and other held units to the store.
     pub(crate) async fn settle(&self) {
         if let RedisContestantKind::Tollgate(shared, ..) = &self.kind {
             shared.drain().await;
         }
     }
 
-    /// Whether one caller may go on; an error if nobody can say.
+    /// Decides about one request. Returns true if it is allowed, and an error if Redis did not decide.
     pub(crate) async fn ask(&self, key: u64) -> Result<bool, String> {
         let key = &*self.names[key as usize];
         match &self.kind {
@@ -130,7 +131,7 @@ impl RedisContestant {
         }
     }
 
-    /// Whether answers may come without asking Redis.
+    /// Returns true if answers may come without a call to Redis.
     pub(crate) fn may_answer_at_once(&self) -> bool {
         matches!(self.kind, RedisContestantKind::Tollgate(..))
     }

@@ -1,4 +1,4 @@
-//! What most people write: one call of a script for each request, a token bucket in a hash.
+//! The limiter that most people write: a token bucket in a hash, with one script call for each request.
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -15,7 +15,7 @@ pub(crate) struct NaiveRedisLimiter {
 impl NaiveRedisLimiter {
     pub(crate) async fn connect(url: &str) -> Result<NaiveRedisLimiter, String> {
         let told = |error| format!("the naive limiter: {error}");
-        // Off unless told otherwise; everybody who measures turns it on.
+        // Off by default; every benchmark turns it on.
         let settings = TcpSettings::default().set_nodelay(true);
         let info = url.into_connection_info().map_err(told)?.set_tcp_settings(settings);
         let client = Client::open(info).map_err(told)?;
@@ -28,7 +28,8 @@ impl NaiveRedisLimiter {
         Ok(NaiveRedisLimiter { connection, sha })
     }
 
-    /// Whether one unit of a bucket of `capacity` that refills with `rate` a second could be taken.
+    /// Takes one unit of a bucket of `capacity` that refills with `rate` units per second. Returns true if it
+    /// was allowed.
     pub(crate) async fn take(&self, key: &str, capacity: u64, rate: f64) -> Result<bool, String> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(1).arg(key).arg(capacity).arg(rate).arg(1);
@@ -37,7 +38,7 @@ impl NaiveRedisLimiter {
         answer.map(|(allowed, _)| allowed == 1).map_err(|error| error.to_string())
     }
 
-    /// The way to the server and back.
+    /// Makes a round trip to the server.
     pub(crate) async fn ping(&self) -> Result<(), String> {
         let mut connection = self.connection.clone();
         redis::cmd("PING").exec_async(&mut connection).await.map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! `tollgate ask`: one question to a running server, the answer for people or for programs.
+//! `tollgate ask`: sends one check to a running server, and prints the answer for people or programs.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -16,56 +16,56 @@ use super::{CommandFailure, Report};
 
 const EXAMPLES: &str = "\
 Exit code
-  0 allowed, 3 refused, 1 no answer, 2 the command line makes no sense.
+  0 allowed, 3 refused, 1 no answer, 2 invalid command line.
 
 Examples
   May user 42 search?
     tollgate ask --path /api/search --user 42
 
-  Ask as a program:
+  In a script:
     tollgate ask --path /login --method POST --ip 192.0.2.1 --json
 
-  A server with a token and TLS:
+  With a token, over TLS:
     tollgate ask --server https://limits.example.com:8080 --token-file token \\
       --ca-file ca.pem --user 42
 
-Asking takes: an allowed request counts. With --cost 0 it only looks.";
+This is a real check: an allowed request is charged. With --cost 0 it is not.";
 
-/// Ask a running server one question
+/// Send one check to a running server
 ///
-/// Prints whether a request with these facts is allowed, and what each limit says.
+/// Prints whether a request with these facts is allowed, and the state of each limit.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate ask --help")]
 pub(crate) struct Args {
-    /// The path of the request
+    /// Path of the request
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
 
-    /// The method of the request
+    /// Method of the request
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 
-    /// Who is asking
+    /// User that sends the request
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
-    /// The address of who is asking
+    /// IP address of the client
     #[arg(long, value_name = "ADDR")]
     ip: Option<IpAddr>,
 
-    /// The tier of who is asking
+    /// Tier of the user
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
 
-    /// What the request costs, instead of what the rules say
+    /// Cost of the request, instead of the rules' cost; 0 charges nothing
     #[arg(long, value_name = "UNITS")]
     cost: Option<u64>,
 
-    /// A header field of the request; may be given several times, each name once
+    /// Header of the request; may be given several times, each name once
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
 
-    /// Print the server's JSON
+    /// Print the server's JSON response
     #[arg(long)]
     json: bool,
 
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         ClientRequest { method: Method::POST, path: "/v1/check".into(), body: Some(question) };
     let response = listener.ask(&request).map_err(CommandFailure::Input)?;
     let decision = serde_json::from_str::<CheckReply>(&response.body);
-    // 503 is a refusal while the store does not answer, or no answer at all.
+    // 503 is a refusal while the store is unavailable, or no decision at all.
     let is_decision =
         matches!(response.status, 200 | 429) || response.status == 503 && decision.is_ok();
     if !is_decision {
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     if decision.allowed { Ok(()) } else { Err(CommandFailure::NegativeAnswer) }
 }
 
-/// The flags that would tell what a question lacks, if that is the problem.
+/// The flags for facts that the server misses, if that is the problem.
 fn missing_flags(body: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct MissingFactsBody {
@@ -150,20 +150,18 @@ fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Names mean the same in small letters and capitals, and a question has one value for each.
+/// Refuses a header that is given twice, ignoring case.
 fn check_headers(headers: &[(String, String)]) -> Result<(), Report> {
     for (index, (name, _)) in headers.iter().enumerate() {
         if headers[..index].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-            return Err(Report::new(format!("--header {name:?} is given twice")).hint(
-                "a header field has one value here: write it once, several values with commas \
-                 between them",
-            ));
+            return Err(Report::new(format!("--header {name:?} is given twice"))
+                .hint("write a header once, with several values separated by commas"));
         }
     }
     Ok(())
 }
 
-/// What `/v1/check` answers, as far as people are told.
+/// The response of `/v1/check`, as far as it is shown to people.
 #[derive(Deserialize)]
 struct CheckReply {
     allowed: bool,
@@ -182,7 +180,7 @@ struct CheckReplyLimit {
     rule: String,
     limit: String,
     allowed: bool,
-    /// Nobody knows, while the store does not answer.
+    /// Remaining units; unknown while the store is unavailable.
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
@@ -219,7 +217,7 @@ impl CheckReply {
             (false, _) if self.reason.as_deref() == Some(Refusal::StoreUnavailable.name()) => {
                 let retry = wait(self.retry_after_ms);
                 format!(
-                    "Refused: the store does not answer, and {rule} ({limit}) refuses then. Retry in \
+                    "Refused: the store is unavailable, and {rule} ({limit}) refuses then. Retry in \
                      {retry}."
                 )
             }
@@ -299,7 +297,7 @@ mod tests {
                 "retry_after_ms":1000,"delay_ms":0,"reason":"store_unavailable","limits":[
                 {"rule":"login","limit":"5/minute","allowed":false,"remaining":null,
                  "retry_after_ms":1000,"reset_after_ms":null}]}"#,
-            "Refused: the store does not answer, and login (5/minute) refuses then. Retry in 1 s.\n\n\
+            "Refused: the store is unavailable, and login (5/minute) refuses then. Retry in 1 s.\n\n\
              \x20 rule   limit     answer   left  retry in  full in\n\
              \x20 login  5/minute  refused  -     1 s       -\n",
         );

@@ -1,4 +1,4 @@
-//! `tollgate check`: is this rules file right, and if not, what is wrong where.
+//! `tollgate check`: validates rules files, and reports every mistake with its position.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use tollgate_rules::{Compilation, Diagnostic, Diagnostics, Problem, RuleSet, Sev
 
 use super::{CommandFailure, Report};
 
-/// Check rules files before they are used
+/// Validate rules files
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Rules files, or directories of them; - is standard input
     ///
-    /// All are read together, as `serve` does: tiers and overrides may be in a file of their own.
-    /// Of a directory all *.yaml and *.yml are read, in the order of their names.
+    /// All are read together, as `serve` does: tiers and overrides may be in their own files. In a directory,
+    /// all *.yaml and *.yml files are read, sorted by name.
     #[arg(value_name = "RULES", required = true)]
     rules: Vec<PathBuf>,
 
-    /// Treat warnings as errors, as a pipeline should
+    /// Treat warnings as errors, for CI
     #[arg(long)]
     deny_warnings: bool,
 
-    /// Print what was found as one JSON object, for programs
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -46,9 +46,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     rules.map(|_| ()).ok_or(CommandFailure::Reported)
 }
 
-/// For people: what was found on standard error, and on standard output that all is well.
+/// Prints diagnostics to standard error and a summary of valid rules to standard output.
 fn print_for_humans(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
-    // The exit code says enough if standard error is closed.
+    // If standard error is closed, the exit code is enough.
     let _ = write!(io::stderr(), "{diagnostics}");
     let found = problem_counts(diagnostics);
     let Some(rules) = rules else {
@@ -67,7 +67,7 @@ fn print_for_humans(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::R
     writeln!(io::stdout(), "ok: {}{found}", parts.join(", "))
 }
 
-/// For programs: whether the rules can be used, how much there is, and all that was found.
+/// The result as JSON: validity, size of the rules, and all diagnostics.
 #[derive(Serialize)]
 struct CheckReport {
     ok: bool,
@@ -96,15 +96,15 @@ impl CheckReport {
     }
 }
 
-/// How much there is of what.
+/// Numbers of rules, limits and other parts.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct RulesSize {
     pub(crate) rules: usize,
-    /// As written: a limit that tiers multiply counts once.
+    /// Limits as written: a limit that tiers multiply counts once.
     pub(crate) limits: usize,
     tiers: usize,
     overrides: usize,
-    /// Of files of envoyproxy/ratelimit; left out if there is none.
+    /// Domains of envoyproxy/ratelimit files; left out if there is none.
     #[serde(skip_serializing_if = "is_zero")]
     domains: usize,
 }
@@ -126,7 +126,7 @@ impl RulesSize {
     }
 }
 
-/// `2 errors, 1 warning`; nothing if there is nothing.
+/// Formats `2 errors, 1 warning`; empty if there are none.
 fn problem_counts(diagnostics: &Diagnostics) -> String {
     let severities = [(Severity::Error, "error"), (Severity::Warning, "warning")];
     let counts = severities.map(|(severity, noun)| (diagnostics.count(severity), noun));
@@ -134,13 +134,13 @@ fn problem_counts(diagnostics: &Diagnostics) -> String {
     told.map(|(count, noun)| count_with_noun(*count, noun)).collect::<Vec<_>>().join(", ")
 }
 
-/// `1 rule`, `2 rules`.
+/// Formats `1 rule`, `2 rules`.
 fn count_with_noun(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Compiles files, directories and standard input together. Where one cannot be read, only that is
-/// told: the others may lean on what it says. What has ended `now` is warned about.
+/// Compiles files, directories and standard input together. If one cannot be read, only that is reported: the
+/// others may depend on it. Parts that have ended by `now` cause warnings.
 pub(super) fn compile_paths(paths: &[PathBuf], now: Option<Micros>) -> Compilation {
     let mut sources = Vec::new();
     let mut diagnostics = Diagnostics::default();
@@ -162,7 +162,7 @@ fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
         return Source::read(path);
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed is enough to know.
+    // One byte more than allowed shows that it is too long.
     let read = io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| {
         Diagnostic::of_file(NAME, Problem::new(format!("the file cannot be read: {error}")))
@@ -170,7 +170,7 @@ fn read(path: &Path) -> Result<Vec<Source>, Box<Diagnostic>> {
     Ok(vec![Source::from_bytes(NAME, &bytes)?])
 }
 
-/// Standard input has one content.
+/// Refuses standard input that is named more than once.
 pub(super) fn read_input_once<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), CommandFailure> {
@@ -178,16 +178,18 @@ pub(super) fn read_input_once<'a>(
     match times {
         0 | 1 => Ok(()),
         _ => Err(CommandFailure::Usage(
-            Report::new(format!("standard input is named {times} times, and can be read once"))
-                .hint("write - in one place, and the paths of files in the others"),
+            Report::new(format!(
+                "standard input is named {times} times, but can be read only once"
+            ))
+            .hint("write - once, and paths of files otherwise"),
         )),
     }
 }
 
 /// The end of `--help`.
-const EXAMPLES: &str = r#"Every mistake is told with its file, line and column, and with what to write
-instead. A warning is about rules that can be used, but do not do what they
-seem to. Files of envoyproxy/ratelimit are read as they are.
+const EXAMPLES: &str = r#"Every mistake is reported with its file, line and column, and a hint how to fix
+it. A warning is about rules that are valid but do not do what they seem to.
+Files of envoyproxy/ratelimit are read unchanged.
 
 Examples:
 
@@ -195,5 +197,5 @@ Examples:
   tollgate check --deny-warnings rules/ extra.yaml
   tollgate check --json - < rules.yaml
 
-The exit code is 0 if the rules can be used, 1 if they cannot, 2 if the command
-line is wrong."#;
+The exit code is 0 if the rules are valid, 1 if they are not, 2 if the command
+line is invalid."#;

@@ -203,9 +203,10 @@ mod tests {
 
     #[test]
     fn responses_end_where_they_say() {
-        const MORE: Result<(u16, &str), &str> = Err("takes too long");
+        type ExpectedResponse = Result<(u16, &'static str), &'static str>;
+        const MORE: ExpectedResponse = Err("takes too long");
         // bytes, whether the connection is closed after them, response or error
-        let rows: [(&str, bool, Result<(u16, &str), &str>); 16] = [
+        let rows: [(&str, bool, ExpectedResponse); 16] = [
             ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", false, Ok((200, "{}"))),
             ("HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}more", false, Ok((200, "{}"))),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", false, MORE),

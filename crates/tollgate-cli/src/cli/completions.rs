@@ -1,4 +1,4 @@
-//! `tollgate completions`: what a shell needs to complete this command.
+//! `tollgate completions`: completions for shells.
 
 use std::io::{self, Write};
 

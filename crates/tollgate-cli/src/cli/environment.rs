@@ -1,4 +1,4 @@
-//! Settings in the environment: which value came from there, and which variable is misspelt.
+//! Settings in the environment: names variables in errors, and finds misspelt ones.
 
 use std::ffi::OsString;
 
@@ -9,15 +9,15 @@ use tollgate_rules::suggest::suggest;
 
 use super::Cli;
 
-/// What all variables of Tollgate begin with.
+/// Prefix of all variables of Tollgate.
 const PREFIX: &str = "TOLLGATE_";
 
-/// The name of an option as an error should have it: its variable, if the value stands there.
+/// The name of an option in an error: its variable, if the value comes from there.
 pub(crate) fn name_of(arg: &Arg) -> String {
     variable_of(arg).unwrap_or_else(|| arg.to_string())
 }
 
-/// Names the variable instead of the flag in an error about a value that stands in the environment.
+/// Names the variable instead of the flag in an error about a value from the environment.
 pub(crate) fn blame_variable(mut error: Error) -> Error {
     let Some(ContextValue::String(blamed)) = error.get(ContextKind::InvalidArg) else {
         return error;
@@ -31,7 +31,7 @@ pub(crate) fn blame_variable(mut error: Error) -> Error {
     error
 }
 
-/// The variable that an option's value was read from: it is set, and no flag stands on the command line.
+/// The variable that an option's value was read from: it is set, and the flag is not given.
 fn variable_of(arg: &Arg) -> Option<String> {
     let variable = arg.get_env()?;
     std::env::var_os(variable)?;
@@ -44,15 +44,15 @@ fn variable_of(arg: &Arg) -> Option<String> {
     (!in_words).then(|| variable.to_string_lossy().into_owned())
 }
 
-/// A variable that begins like those of Tollgate and is none of them.
+/// A variable with the prefix of Tollgate that is not one of its settings.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnknownVariable {
     pub(crate) name: String,
-    /// The one that was probably meant.
+    /// The variable that was probably meant.
     pub(crate) meant: Option<String>,
 }
 
-/// The unknown variables of this process, in the order of their names.
+/// The unknown variables of this process, sorted by name.
 pub(crate) fn unknown_variables() -> Vec<UnknownVariable> {
     unknown_among(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
 }
@@ -78,8 +78,8 @@ fn unknown_among(names: impl Iterator<Item = String>) -> Vec<UnknownVariable> {
     unknown.into_iter().map(with_meant).collect()
 }
 
-/// Kubernetes sets these in every container of a namespace that has a service called `tollgate` or
-/// `tollgate-…`.
+/// Returns true for variables that Kubernetes sets in every container of a namespace with a service called
+/// `tollgate` or `tollgate-…`.
 fn is_of_kubernetes(name: &str) -> bool {
     let is_port = |rest: &str| rest.is_empty() || rest.starts_with('_');
     name.ends_with("_SERVICE_HOST")

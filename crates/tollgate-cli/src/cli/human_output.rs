@@ -1,25 +1,25 @@
-//! How commands show what a server said: text that cannot drive a terminal, waits, tables.
+//! Output for people: text of a server made safe for a terminal, waits, tables.
 
 use tollgate::Wait;
 
 use crate::telemetry::Printable;
 
-/// The characters of a piece that is shown whole.
+/// Longest value that is shown whole, in characters.
 const PIECE_CHARS: usize = 200;
 
-/// A value, cut if it is long.
+/// A value, escaped, and shortened if it is long.
 pub(crate) fn printable(text: &str) -> String {
     Printable(text).to_string()
 }
 
-/// A sentence or two: what to do about a problem often stands at the end, so nothing is cut.
+/// A message, escaped. It is not shortened, because the advice is often at its end.
 pub(crate) fn printable_whole(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let pieces = chars.chunks(PIECE_CHARS).map(String::from_iter);
     pieces.map(|piece| printable(&piece)).collect()
 }
 
-/// At most so many lines, each shown whole.
+/// At most `lines_max` lines, escaped.
 pub(crate) fn lines(text: &str, lines_max: usize) -> String {
     let mut shown: Vec<String> = text.lines().take(lines_max).map(printable_whole).collect();
     if text.lines().nth(lines_max).is_some() {
@@ -28,13 +28,13 @@ pub(crate) fn lines(text: &str, lines_max: usize) -> String {
     shown.join("\n")
 }
 
-/// A wait in milliseconds; `None` is for ever.
+/// A wait in milliseconds; `None` means for ever.
 pub(crate) fn wait(wait_ms: Option<u64>) -> String {
     let wait = wait_ms.map(|ms| Wait::from_micros(ms.saturating_mul(1_000)));
     wait.unwrap_or(Wait::NEVER).to_string()
 }
 
-/// Rows under a head, each column as wide as it has to be. A column with nothing in it is left out.
+/// A table with a header. Empty columns are left out.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let head = head.map(String::from);
     let used: [bool; N] = std::array::from_fn(|n| rows.iter().any(|row| !row[n].is_empty()));

@@ -1,4 +1,4 @@
-//! `tollgate keys`: what single callers have used on a running server, and what to do about it.
+//! `tollgate keys`: shows and changes single callers on a running server.
 
 use std::io::{self, Write};
 
@@ -18,44 +18,44 @@ mod report;
 mod top;
 
 const EXAMPLES: &str = "\
-A caller is named by a rule and a key, as the rule's `key` has it: user=42, ip=192.0.2.1, or
+A caller is named by a rule and a key in the form of the rule's `key`: user=42, ip=192.0.2.1, or
 user=42,path=/export where it has two parts. The value alone will do where it can mean one thing.
 
 Exit code
-  0 done, 1 no answer or not done, 2 the command line makes no sense.
+  0 done, 1 no answer or not done, 2 invalid command line.
 
 Examples
   Why is user 42 refused?
     tollgate keys show api user=42
 
-  Let it in again, all forgotten:
+  Forget what user 42 has used, so that it is allowed again:
     tollgate keys reset api user=42
 
   Give 50 units back:
     tollgate keys grant api user=42 50
 
-  Keep an address out for a quarter of an hour, and let it in again:
+  Block an address for 15 minutes, and unblock it:
     tollgate keys block login ip=192.0.2.1 --for 15m
     tollgate keys unblock login ip=192.0.2.1
 
-  Other limits for a customer until tomorrow, and back to the rule's:
+  Give a customer other limits for a day, and remove them:
     tollgate keys override api user=42 --limit 100/second --for 1d
     tollgate keys override api user=42 --remove
 
-  Who asks most, who is refused most?
+  Which callers have the most requests, and the most refusals?
     tollgate keys top
     tollgate keys top --by refusals
 
-What is done here is not written into rules files: an override ends with the server, unless a shared store keeps it.";
+Changes are not written into rules files: an override is lost at a restart, unless a shared store keeps it.";
 
-/// Look at single callers on a running server; reset, block or grant
+/// Show, reset, block or grant single callers on a running server
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate keys --help")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: KeysAction,
 
-    /// Print the server's JSON
+    /// Print the server's JSON response
     #[arg(long, global = true)]
     json: bool,
 
@@ -69,35 +69,35 @@ enum KeysAction {
     Show(CallerArgs),
     /// Forget what a caller has used, its refusals and its block
     Reset(CallerArgs),
-    /// Refuse everything from a caller for a time; a longer block stays
+    /// Refuse all requests of a caller for some time; a longer block stays
     Block {
         #[command(flatten)]
         caller: CallerArgs,
-        /// How long, such as 90s, 15m, 2h or 1d
+        /// Duration, such as 90s, 15m, 2h or 1d
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         time: String,
     },
-    /// Lift a block, also one that the caller has earned; its refusals stay counted
+    /// Remove a block, also one of a `ban`; the caller's refusals stay counted
     Unblock(CallerArgs),
-    /// Give units back to a caller, as far as they are used
+    /// Give units back to a caller, at most as many as are used
     Grant {
         #[command(flatten)]
         caller: CallerArgs,
-        /// How many
+        /// Number of units
         units: u64,
     },
     Override(overrides::Args),
     Top(top::Args),
 }
 
-/// Whose units.
+/// The caller.
 #[derive(Debug, clap::Args)]
 struct CallerArgs {
-    /// The name of the rule
+    /// Name of the rule
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     rule: String,
 
-    /// The caller's key under this rule, such as user=42
+    /// Key of the caller under this rule, such as user=42
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     key: String,
 }
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 }
 
 impl Args {
-    /// Asks, and prints the answer as it came or for people.
+    /// Sends the request, and prints the response as JSON or for people.
     fn send_and_print<A: DeserializeOwned>(
         &self,
         request: &ClientRequest,
@@ -137,7 +137,7 @@ impl Args {
 }
 
 impl KeysAction {
-    /// What to ask of the server, and what is done when it agrees.
+    /// The request to the server, and the action that it completes.
     fn request(&self) -> (ClientRequest, CompletedAction) {
         let post = |caller: &CallerArgs, body: Value| caller.request(Method::POST, Some(body));
         match self {

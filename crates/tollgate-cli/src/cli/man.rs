@@ -16,7 +16,7 @@ Examples
   tollgate man | man -l -
   tollgate man --dir /usr/local/share/man/man1")]
 pub(crate) struct Args {
-    /// Write one page for each command into this directory, which is made if it is missing
+    /// Write one page for each command into this directory, creating it if it is missing
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         let dir = dir.display();
         let report = Report::new(format!("cannot write manual pages into {dir}: {error}"));
         CommandFailure::Input(
-            report.hint("--dir names a directory that can be written; it is made if it is missing"),
+            report.hint("--dir names a writable directory; it is created if it is missing"),
         )
     })
 }

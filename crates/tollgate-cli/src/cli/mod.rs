@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and how a command fails. Each has its own file.
+//! The command line: the commands, each in its own file, and their failures.
 
 use std::fmt;
 use std::io;
@@ -18,13 +18,13 @@ pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 
-/// A rate limiter: a server, and tools around it
+/// Rate limiter: a server, and tools for its operators
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate",
     version,
     arg_required_else_help = true,
-    // Help is pasted into tickets; what stands in the environment may be a secret.
+    // Help is pasted into tickets, and values in the environment may be secret.
     mut_subcommands(|command| command.mut_args(|arg| taking_negatives(arg.hide_env_values(true))))
 )]
 pub(crate) struct Cli {
@@ -32,8 +32,8 @@ pub(crate) struct Cli {
     pub(crate) command: CliCommand,
 }
 
-/// Lets an option take what begins with a hyphen, where that is a number with its sign: what is wrong with
-/// `-5/minute` is then told by whoever reads it, and not that there is no flag `-5`.
+/// Lets options for numbers take values with a leading hyphen, so that the error for `-5/minute` is about the
+/// number and not about an unknown flag `-5`.
 fn taking_negatives(arg: clap::Arg) -> clap::Arg {
     let names = |wanted: &[&str]| {
         let mut names = arg.get_value_names().unwrap_or_default().iter();
@@ -58,23 +58,23 @@ pub(crate) enum CliCommand {
     Man(man::Args),
 }
 
-/// Why a command did not do what it was asked.
+/// Failure of a command.
 #[derive(Debug)]
 pub(crate) enum CommandFailure {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage(Report),
-    /// The command line makes sense; what it leads to does not.
+    /// The command line was valid but the command failed.
     Input(Report),
-    /// What it leads to makes no sense, and has been told already.
+    /// The same, with the problem already printed.
     Reported,
-    /// It ran, and the answer is no: there is nothing more to say.
+    /// The command succeeded and its answer is no.
     NegativeAnswer,
-    /// Whoever read standard output has left, as `head` does: nothing is wrong.
+    /// The reader closed standard output, as `head` does: not an error.
     OutputClosed,
 }
 
 impl CommandFailure {
-    /// What to tell, if anything.
+    /// The report to print, if any.
     pub(crate) fn report(&self) -> Option<&Report> {
         match self {
             CommandFailure::Usage(report) | CommandFailure::Input(report) => Some(report),
@@ -84,7 +84,7 @@ impl CommandFailure {
         }
     }
 
-    /// As STYLE.md has it: 2 is "I did not understand the command line".
+    /// The exit code, as STYLE.md defines it: 2 is for an invalid command line.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CommandFailure::Usage(_) => ExitCode::from(2),
@@ -94,17 +94,17 @@ impl CommandFailure {
         }
     }
 
-    /// Standard output takes no more.
+    /// The failure of writing to standard output.
     pub(crate) fn from_output(error: impl Into<io::Error>) -> CommandFailure {
         let error = error.into();
         match error.kind() {
             io::ErrorKind::BrokenPipe => CommandFailure::OutputClosed,
-            _ => CommandFailure::Input(Report::new(format!("cannot write the answers: {error}"))),
+            _ => CommandFailure::Input(Report::new(format!("cannot write the output: {error}"))),
         }
     }
 }
 
-/// A problem and, unless it says so itself, what to do about it.
+/// A problem and, unless it is obvious, a hint how to solve it.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) problem: String,

@@ -1,4 +1,4 @@
-//! `tollgate schema`: the form of rules files, for editors.
+//! `tollgate schema`: the JSON Schema of rules files, for editors.
 
 use std::io::{self, Write};
 
@@ -16,15 +16,15 @@ pub(crate) fn run(_: &Args) -> Result<(), CommandFailure> {
 }
 
 /// The end of `--help`.
-const EXAMPLES: &str = r#"With it an editor completes the names of fields, shows what they mean, and
-underlines what has no place in a rules file. What a schema cannot say, such as
-a rate that is zero or a rule that nothing reaches, `tollgate check` tells.
+const EXAMPLES: &str = r#"With it an editor completes the names of fields, shows what they mean, and marks
+mistakes. `tollgate check` also finds what a schema cannot express, such as a
+rate of zero or a rule that never applies.
 
 Save it beside the rules:
 
   tollgate schema > tollgate.schema.json
 
-and let the first line of each rules file name it, which every editor with
-yaml-language-server understands (VS Code, Neovim, Emacs, Helix, Zed ...):
+and name it in the first line of each rules file, for every editor with
+yaml-language-server (VS Code, Neovim, Emacs, Helix, Zed ...):
 
   # yaml-language-server: $schema=tollgate.schema.json"#;

@@ -1,10 +1,9 @@
-//! `tollgate simulate`: a trace of requests through one limit or through rules, on the trace's own
-//! clock.
+//! `tollgate simulate`: runs a trace of requests through one limit or through rules, on the clock of the
+//! trace.
 //!
-//! Requests go through the same limiter and table that a program embeds, or through the scripts of a
-//! shared store, one at a time and in order, so the answers are those that the program would have got
-//! at those instants. Neither the
-//! trace nor the answers are kept: a trace may be longer than memory, or never end.
+//! Requests go through the same limiter and table that a program embeds, or through the scripts of a shared
+//! store, one at a time and in order, so the answers are those that the program would have got at those
+//! instants. Neither the trace nor the answers are kept in memory: a trace may be endless.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::ops::RangeInclusive;
@@ -29,7 +28,7 @@ mod trace;
 mod trace_line;
 mod with_rules;
 
-/// The most keys that can be asked for: 39 GB of table.
+/// Largest `--max-keys`: a table of 39 GB.
 const MAX_KEYS_MAX: u64 = 1_000_000_000;
 
 /// Bytes of answers written at once.
@@ -44,16 +43,16 @@ const OUTPUT_BYTES: usize = 64 << 10;
     after_long_help = HELP
 )]
 pub(crate) struct Args {
-    /// The trace, JSON lines; - is standard input
+    /// Trace of requests, JSON lines; - is standard input
     #[arg(long, value_name = "FILE", requires = "by")]
     trace: Option<PathBuf>,
 
-    /// Decide by the rules of this file or directory; repeatable
+    /// Decide by the rules of this file or directory; may be given several times
     #[arg(long, value_name = "PATH", conflicts_with = "LimitArgs", help_heading = "By rules")]
     rules: Vec<PathBuf>,
 
-    /// Tell what these rules would change: a candidate next to the rules in force; repeatable
-    // clap drops a requirement that cannot be met beside other options: hence the conflict.
+    /// Show what these candidate rules would change; may be given several times
+    // clap drops a requirement that conflicts with other options: hence this conflict.
     #[arg(
         long,
         value_name = "PATH",
@@ -66,9 +65,9 @@ pub(crate) struct Args {
     #[command(flatten, next_help_heading = "By one limit")]
     limit: LimitArgs,
 
-    /// Decide in this store, at the instants of the trace: memory, or redis://HOST:PORT and the like
+    /// Decide in this store, at the times of the trace: memory, redis://HOST:PORT or another store URL
     ///
-    /// Keys have a prefix that nobody else has, and expire within the hour.
+    /// Keys have a unique prefix, and expire within the hour.
     #[arg(
         long,
         value_name = "STORE",
@@ -78,7 +77,7 @@ pub(crate) struct Args {
     )]
     store: StoreChoice,
 
-    /// How many keys the table holds, at about 40 bytes each
+    /// Maximum number of keys in the table, about 40 bytes each
     #[arg(
         long,
         value_name = "KEYS",
@@ -89,7 +88,7 @@ pub(crate) struct Args {
     )]
     max_keys: u64,
 
-    /// Answers as JSON lines, for programs; or with --rules a table of what happened, for people
+    /// Output format: one JSON line per answer, or with --rules a summary table
     #[arg(
         long,
         value_name = "FORM",
@@ -108,39 +107,39 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         return with_rules::run(args, trace);
     }
     if args.output == "table" {
-        let problem = "--output table counts what rules did, and there are no rules";
-        let hint = "write --rules FILE instead of --rate, or leave --output out";
+        let problem = "--output table summarizes rules, and no rules are given";
+        let hint = "write --rules FILE instead of --rate, or leave out --output";
         return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
     }
     one_limit::run(args, trace)
 }
 
 impl Args {
-    /// What to say to someone who gives no trace.
+    /// The report for a missing trace.
     fn without_trace(&self) -> Report {
         if !self.rules.is_empty() {
-            return Report::new("--rules says how to decide, and there is nothing to decide")
-                .hint("add --trace FILE, or look at the rules alone with `tollgate check`");
+            return Report::new("--rules needs a trace of requests to decide")
+                .hint("add --trace FILE, or check the rules alone with `tollgate check`");
         }
         Report::new("`simulate` needs a trace of requests: --trace FILE, or - for standard input")
             .hint(
-                "it prints a decision for each: \
+                "it prints a decision for each request: \
              echo '{\"at\":0}' | tollgate simulate --rate 10/1s --trace -",
             )
     }
 }
 
-/// Where answers go.
+/// Buffered standard output for answers.
 type Answers = BufWriter<StdoutLock<'static>>;
 
-/// Answers request after request.
+/// Decides the requests of a trace one after the other.
 fn replay(
     trace: &mut TraceReader,
     mut answer: impl FnMut(&TraceRequest<'_>, &mut Answers) -> Result<(), CommandFailure>,
 ) -> Result<(), CommandFailure> {
     let mut answers = BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
     let outcome = loop {
-        // Someone may be waiting for these answers before asking more.
+        // The writer of the trace may wait for these answers before it sends more.
         if trace.may_wait() {
             answers.flush().map_err(CommandFailure::from_output)?;
         }
@@ -154,28 +153,28 @@ fn replay(
             break answered;
         }
     };
-    // What was answered before a wrong line is told before the line is.
+    // Answers before a wrong line are printed before the error.
     outcome.and(answers.flush().map_err(CommandFailure::from_output))
 }
 
-/// A table that is too small gives answers that are not those of each key alone.
+/// Warns if the table was too small, so that keys shared a state.
 fn warn_if_crowded(store: &SimStore, max_keys: u64) {
     let Some(stats) = store.memory().map(MemoryStore::stats) else { return };
     if stats.overflowed == 0 && stats.evicted == 0 {
         return;
     }
-    // The answers are out; a closed standard error is no reason to fail.
+    // The answers are printed: a closed standard error is no reason to fail.
     let _ = writeln!(
         io::stderr(),
         "warning: the table for {max_keys} keys was too small: {} answers come from states that \
-         keys share, {} states were forgotten early\n\
+         keys share, {} states were evicted early\n\
          hint: raise --max-keys above the number of keys that are in use at once",
         stats.overflowed,
         stats.evicted,
     );
 }
 
-/// Reads the number of an option, or says which can be written.
+/// Parses a number in a range.
 fn whole_number(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {

@@ -38,7 +38,7 @@ pub(super) fn check_single_headers(
     match names.iter().find(twice) {
         None => Ok(()),
         Some(name) => {
-            let message = format!("The header `{name}` is duplicated: send it once.");
+            let message = format!("The header `{name}` appears twice: send it once.");
             Err(Box::new(reply::error(StatusCode::BAD_REQUEST, &message)))
         }
     }

@@ -35,7 +35,7 @@ use keys::KeyRequest;
 /// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const UNKNOWN_PATH: &str = "Unknown path. Known are: /livez, /readyz, /metrics, /api/status, \
+const UNKNOWN_PATH: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
 /// Handler of the admin listener.
@@ -99,7 +99,7 @@ impl ControlPlane {
             return Ok(AdminAdmission::Public(Box::new(open)));
         }
         let by = guard::admit(tokens, head, peer)?;
-        // Before the token is checked: a caller at the wrong listener gets 404, not 401.
+        // Before the header of a write is checked: a caller at the wrong listener gets 404, not advice about it.
         let Some(route) = AdminRoute::of(head.uri.path()) else {
             let missing = reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH);
             return Ok(AdminAdmission::Public(Box::new(missing)));

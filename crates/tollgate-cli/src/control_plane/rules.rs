@@ -103,8 +103,8 @@ impl ControlPlane {
     }
 }
 
-/// The response if the tokens or the certificate are wrong, whatever the result of the rules; `None` if they
-/// are right or were not read.
+/// The response to a reload in which the tokens or the certificate were wrong, whatever the result of the
+/// rules; `None` if nothing was read.
 fn credentials_failed_response(
     rules: &ReloadOutcome,
     failed: &FailedReload,

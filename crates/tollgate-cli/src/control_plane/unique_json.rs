@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// Marks the error about a duplicate field among those of serde_json.
-const DUPLICATE_MARK: &str = "is duplicated";
+const DUPLICATE_MARK: &str = "appears twice";
 
 /// Error of reading an object.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,7 +108,9 @@ mod tests {
         let read = read_object(good.as_bytes()).map(Value::Object);
         assert_eq!(read, Ok(serde_json::from_str(good).unwrap()));
         let twice = |name: &str| {
-            ObjectError::DuplicateField(format!("The field \"{name}\" stands twice: send it once."))
+            ObjectError::DuplicateField(format!(
+                "The field \"{name}\" appears twice: send it once."
+            ))
         };
         let rows = [
             (r#"{"block":"1m","block":"1h"}"#, twice("block")),

@@ -8,10 +8,11 @@ use bytes::Bytes;
 
 use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
-use super::{batch, check, envoy, forward_auth, reserve};
+use super::{DataContext, batch, check, envoy, forward_auth, reserve};
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::host;
 use crate::listeners::request_body::RequestBody;
+use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use crate::reply;
 
@@ -28,13 +29,20 @@ const NO_SUCH_PATH: &str = "There is no such path. There are: POST /v1/check, PO
     POST /json, GET /openapi.json.";
 
 /// Answers on the HTTP listener.
-pub(crate) struct DataPlane {
-    pub(crate) checks: CheckService,
+struct DataPlane {
+    checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<Tokens>>,
     /// True if a web page could reach the listener by DNS rebinding: it needs no token, and has no certificate,
     /// which would be for another name.
-    pub(crate) is_open_to_dns_rebinding: bool,
+    is_open_to_dns_rebinding: bool,
+}
+
+/// Builds the http listener.
+pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
+    let tokens = context.tokens.clone();
+    let is_open_to_dns_rebinding = tokens.is_none() && !context.has_certificate;
+    context.http_service(DataPlane { checks: context.checks(), tokens, is_open_to_dns_rebinding })
 }
 
 /// An endpoint, found by its path.

@@ -14,3 +14,54 @@ mod facts;
 mod forward_auth;
 mod forwarded;
 mod reserve;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use check_service::CheckService;
+
+use crate::key_names::KeyNames;
+use crate::listeners::connection::Handler;
+use crate::listeners::service::ListenerService;
+use crate::listeners::tokens::Tokens;
+use crate::listeners::watchdog::ConnectionTimeouts;
+use crate::metrics::DecisionTiming;
+use crate::settings::OnMissingFacts;
+use crate::store::{ChangeConfirmer, ServerGatekeeper};
+use crate::telemetry::Logs;
+use crate::warnings::Warnings;
+
+/// Everything that data listeners are built from.
+pub(crate) struct DataContext<'a> {
+    pub(crate) gatekeeper: &'a Arc<ServerGatekeeper>,
+    /// Confirms that resets have reached the store.
+    pub(crate) changes: ChangeConfirmer,
+    pub(crate) timing: &'a Arc<DecisionTiming>,
+    /// Treatment of checks that lack the facts every rule needs.
+    pub(crate) missing_facts: OnMissingFacts,
+    /// Accepted tokens; `None` admits every client that reaches a listener.
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    /// True if the listeners use TLS.
+    pub(crate) has_certificate: bool,
+    pub(crate) timeouts: ConnectionTimeouts,
+    /// Set while the server stops.
+    pub(crate) stopping: &'a Arc<AtomicBool>,
+    /// Names of callers in logs.
+    pub(crate) names: &'a Arc<KeyNames>,
+    pub(crate) logs: &'a Logs,
+}
+
+impl DataContext<'_> {
+    fn checks(&self) -> CheckService {
+        CheckService {
+            gatekeeper: self.gatekeeper.clone(),
+            timing: self.timing.clone(),
+            warnings: Warnings::new(self.logs),
+            missing_facts: self.missing_facts,
+        }
+    }
+
+    fn http_service(&self, handler: impl Handler) -> ListenerService {
+        ListenerService::http(handler, self.timeouts, self.stopping, Arc::default())
+    }
+}

@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod protocol;
 pub(crate) mod request_body;
 mod response_body;
+pub(crate) mod service;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod watchdog;

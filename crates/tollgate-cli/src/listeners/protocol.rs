@@ -19,6 +19,14 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// Timeouts of its connections.
     fn timeouts(&self) -> &ConnectionTimeouts;
 
+    /// Runs beside the connections for as long as the server does, for example to write log lines.
+    fn background(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// Called after all connections have ended.
+    fn drained(&self) {}
+
     /// Serves one connection to its end. Reports to `activity` and obeys its orders: see [`ConnectionActivity`].
     fn serve<S>(
         self: Arc<Self>,

@@ -234,7 +234,7 @@ enum RulesEvent {
 
 use RulesEvent::{Keys, Put, Read};
 
-/// What comes of reading: the outcome with its version or errors; what is in force, by its limit and
+/// State after a reload: the outcome with its version or errors; the rules in force, by their limit and
 /// origin; and which failures the status has.
 type ExpectedReload = ((&'static str, u64), (&'static str, &'static str), &'static [&'static str]);
 

@@ -216,7 +216,7 @@ impl RulesWatch {
         Ok(())
     }
 
-    /// Time until the next poll.
+    /// Interval of polling; `None` if watching is off.
     pub(super) fn look_every(&self) -> Option<Wait> {
         match self.mode() {
             WatchMode::Off => None,

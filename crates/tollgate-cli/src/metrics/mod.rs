@@ -17,9 +17,8 @@ use std::time::Instant;
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
 
-use crate::data_plane::envoy::code::GrpcCodeCounters;
-use crate::data_plane::resp::RespCounters;
 use crate::listeners::connection_caps::ConnectionCaps;
+use crate::listeners::service::ListenerMetrics;
 use crate::live::{LiveRules, RulesStatus};
 use crate::peer_instances::PeerInstances;
 use crate::server_observer::{REASONS, ServerObserver};
@@ -54,24 +53,13 @@ impl DecisionTiming {
 }
 
 /// Counters of a listener.
-#[derive(Clone)]
 pub(crate) struct ListenerFigures {
     pub(crate) name: &'static str,
     pub(crate) caps: Arc<ConnectionCaps>,
     /// Responses by status, if the listener speaks HTTP.
     pub(crate) responses: Option<Arc<ResponseCounts>>,
-}
-
-impl ListenerFigures {
-    /// Makes the counters of a listener that speaks HTTP.
-    pub(crate) fn of_http(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
-        ListenerFigures { name, caps, responses: Some(Arc::default()) }
-    }
-
-    /// Makes the counters of a listener with another protocol.
-    pub(crate) fn new(name: &'static str, caps: Arc<ConnectionCaps>) -> ListenerFigures {
-        ListenerFigures { name, caps, responses: None }
-    }
+    /// Metrics of this listener alone.
+    pub(crate) own: Option<Arc<dyn ListenerMetrics>>,
 }
 
 /// All counters of the server.
@@ -81,10 +69,6 @@ pub(crate) struct Metrics {
     pub(crate) observer: Arc<ServerObserver>,
     pub(crate) timing: Arc<DecisionTiming>,
     pub(crate) listeners: Vec<ListenerFigures>,
-    /// Calls to the grpc listener by code.
-    pub(crate) grpc: Arc<GrpcCodeCounters>,
-    /// Counters of the resp listener.
-    pub(crate) resp: Arc<RespCounters>,
     pub(crate) logs: Logs,
     pub(crate) live: LiveRules,
     pub(crate) peers: PeerInstances,
@@ -102,7 +86,6 @@ impl Metrics {
         self.store(&mut page);
         reloads(&mut page, &self.live.status(), self.gatekeeper.rules().rules().len());
         self.listeners(&mut page);
-        self.resp(&mut page);
         page.single_sample(
             "tollgate_log_lines_dropped_total",
             MetricKind::Counter,
@@ -252,39 +235,9 @@ impl Metrics {
                 sent.sample(&[("listener", listener.name), ("code", code)], count);
             }
         }
-        let help = "Calls answered on the grpc listener, by gRPC code.";
-        let mut answered = page.family("tollgate_grpc_responses_total", MetricKind::Counter, help);
-        for (code, count) in self.grpc.sums() {
-            answered.sample(&[("code", code)], count);
+        for own in self.listeners.iter().filter_map(|listener| listener.own.as_ref()) {
+            own.write(page);
         }
-    }
-}
-
-impl Metrics {
-    fn resp(&self, page: &mut MetricsPage) {
-        let help = "Commands of Redis clients, by name.";
-        let mut commands = page.family("tollgate_resp_commands_total", MetricKind::Counter, help);
-        for (command, count) in self.resp.command_sums() {
-            commands.sample(&[("command", command)], count);
-        }
-        let help = "Error replies to Redis clients, by reason.";
-        let mut errors = page.family("tollgate_resp_errors_total", MetricKind::Counter, help);
-        for (reason, count) in self.resp.error_sums() {
-            errors.sample(&[("reason", reason)], count);
-        }
-        let help = "Calls of CL.THROTTLE, by outcome.";
-        let mut throttled = page.family("tollgate_throttle_calls_total", MetricKind::Counter, help);
-        for (outcome, count) in self.resp.throttle_sums() {
-            throttled.sample(&[("outcome", outcome)], count);
-        }
-        let help = "Sets of numbers that CL.THROTTLE is called with and that are kept.";
-        page.family("tollgate_throttle_sets", MetricKind::Gauge, help)
-            .sample(&[], self.resp.limits_in_use());
-        let help =
-            "Calls of CL.THROTTLE that are counted separately, because too many sets are in use.";
-        let mut apart =
-            page.family("tollgate_throttle_calls_apart_total", MetricKind::Counter, help);
-        apart.sample(&[], self.resp.overflow_calls());
     }
 }
 

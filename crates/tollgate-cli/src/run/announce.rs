@@ -8,19 +8,16 @@ use crate::settings::ServerSettings;
 use crate::telemetry::LogFormat;
 
 /// Prints the addresses of the listeners for scripts, and with demo rules commands to try for people.
-pub(super) fn announce(addresses: [Option<io::Result<SocketAddr>>; 4], settings: &ServerSettings) {
-    let [http, grpc, resp, admin] = addresses.map(|address| address.and_then(Result::ok));
-    if let Some(http) = http
+pub(super) fn announce(addresses: &[(&'static str, SocketAddr)], settings: &ServerSettings) {
+    if let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
         && settings.is_demo()
         && settings.log_format == LogFormat::Text
     {
-        let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
+        let _ = write!(io::stderr(), "{}", how_to_try(*http, settings));
     }
     let mut out = io::stdout().lock();
-    for (name, address) in [("http", http), ("grpc", grpc), ("resp", resp), ("admin", admin)] {
-        if let Some(address) = address {
-            let _ = writeln!(out, "listening {name} {address}");
-        }
+    for (name, address) in addresses {
+        let _ = writeln!(out, "listening {name} {address}");
     }
     // Standard output may be closed: the server serves all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());

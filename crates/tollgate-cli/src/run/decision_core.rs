@@ -48,24 +48,24 @@ impl DecisionCore {
         };
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
-        let watcher = Arc::new(ServerObserver::new(logs, names.clone()));
+        let observer = Arc::new(ServerObserver::new(logs, names.clone()));
         let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);
-        let gatekeeper = Arc::new(gatekeeper.observed_by(watcher.clone()));
-        let others = PeerInstances::default();
-        let beside = (others.clone(), credentials.clone());
-        let live = LiveRules::start(gatekeeper.clone(), first, beside, logs.clone());
+        let gatekeeper = Arc::new(gatekeeper.observed_by(observer.clone()));
+        let peers = PeerInstances::default();
+        let peers_and_credentials = (peers.clone(), credentials.clone());
+        let live = LiveRules::start(gatekeeper.clone(), first, peers_and_credentials, logs.clone());
         let live = live.map_err(|error| cannot_start(&error))?;
-        join_peers(&others, &store, &live);
-        Ok(DecisionCore { gatekeeper, store, observer: watcher, names, live, peers: others })
+        join_peers(&peers, &store, &live);
+        Ok(DecisionCore { gatekeeper, store, observer, names, live, peers })
     }
 }
 
 /// Joins the other instances on the same store, if it is a shared one.
-fn join_peers(others: &PeerInstances, store: &ServerStore, live: &LiveRules) {
+fn join_peers(peers: &PeerInstances, store: &ServerStore, live: &LiveRules) {
     if let Some(store) = store.shared() {
         let shared = store.shared.clone();
         let count = Box::new(move |live| shared.set_live_instances(live));
-        others.join(store.start_control(Arc::new(PeerChangeSink {
+        peers.join(store.start_control(Arc::new(PeerChangeSink {
             live: live.clone(),
             set_instance_count: count,
         })));

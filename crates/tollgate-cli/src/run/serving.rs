@@ -7,15 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::announce::announce;
-use super::server::{AssembledServer, ListenerService};
+use super::server::{AssembledListener, AssembledServer};
 use super::{cannot_start, workers};
 use crate::cli::check::RulesSize;
 use crate::cli::{CommandFailure, Report};
+use crate::listener_table::LISTENERS;
 use crate::listeners::ListenerAddress;
 use crate::listeners::accept::BoundListener;
-use crate::listeners::protocol::Protocol;
-use crate::listeners::tls::Certificate;
-use crate::listeners::workers::{Workers, WorkersEnded};
+use crate::listeners::workers::WorkersEnded;
 use crate::shutdown::Signals;
 use crate::snapshot::SnapshotThread;
 use crate::store::ServerGatekeeper;
@@ -37,31 +36,28 @@ impl AssembledServer<'_> {
     ) -> Result<(), CommandFailure> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way has served no request.
-        let listeners = [settings.http, settings.grpc, settings.resp, settings.admin];
-        let bind = |name, address| bind(name, address, &listeners);
-        let http = bind("http", settings.http)?;
-        let grpc = bind("grpc", settings.grpc)?;
-        let resp = bind("resp", settings.resp)?;
-        let admin = bind("admin", settings.admin)?;
-        let listeners = [&http, &grpc, &resp, &admin];
-        if listeners.iter().all(|listener| listener.is_none()) {
-            let report = Report::new("every listener is switched off");
-            return Err(CommandFailure::Usage(
-                report.hint("leave out one of --http none, --grpc none, --resp none, --admin none"),
-            ));
+        let all: Vec<_> = settings.listeners.open().map(|(_, address)| address).collect();
+        let mut bound = Vec::with_capacity(all.len());
+        for (listener, (entry, address)) in self.listeners.iter().zip(settings.listeners.iter()) {
+            if let ListenerAddress::At(address) = address {
+                let at = BoundListener::bind(entry.name, address, &all);
+                bound.push((listener, at.map_err(CommandFailure::Input)?));
+            }
         }
-        let addresses = listeners.map(|listener| listener.as_ref().map(BoundListener::address));
+        if bound.is_empty() {
+            let flags = LISTENERS.each_ref().map(|entry| format!("--{} none", entry.name));
+            let report = Report::new("every listener is switched off");
+            let hint = format!("leave out one of {}", flags.join(", "));
+            return Err(CommandFailure::Usage(report.hint(hint)));
+        }
+        let address = |bound: &BoundListener| Some((bound.name, bound.address().ok()?));
+        let addresses: Vec<_> = bound.iter().filter_map(|(_, bound)| address(bound)).collect();
 
         self.wait_for_peer_changes().await;
-        let (workers, tls) = (workers(settings), self.certificate.as_deref());
-        // In the order in which they close: the admin listener reports "stopping" until the others are
-        // drained.
-        let opened = [
-            self.open(http, &self.http, workers, tls)?,
-            self.open(grpc, &self.grpc, workers, tls)?,
-            self.open(resp, &self.resp, workers, tls)?,
-            self.open(admin, &self.admin, 1, None)?,
-        ];
+        let mut opened = Vec::with_capacity(bound.len());
+        for (listener, bound) in bound {
+            opened.push(self.open(listener, bound)?);
+        }
         let keeper = settings.snapshot.clone().map(|path| {
             SnapshotThread::start(
                 self.store.clone(),
@@ -73,12 +69,11 @@ impl AssembledServer<'_> {
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(self.store.clone(), self.logs.clone()));
-        tokio::spawn(self.resp.protocol.clone().log_suppressed_resets());
         let others = self.peers.clone();
         let (store, logs) = (self.store.clone(), self.logs.clone());
         tokio::spawn(warnings::watch_peers(others, gatekeeper.clone(), store, logs));
         self.log_start(&gatekeeper);
-        announce(addresses, settings);
+        announce(&addresses, settings);
 
         let signal = signals.next(&self.live).await;
         self.logs.info("stopping: waiting for requests to finish", &[("signal", &signal)]);
@@ -91,7 +86,7 @@ impl AssembledServer<'_> {
                 return Ok(());
             }
         }
-        self.resp.protocol.log_remaining_resets();
+        self.listeners.iter().for_each(|listener| listener.service.protocol.drained());
         if let Some(store) = self.store.shared() {
             store.disconnect(self.peers.control()).await;
         }
@@ -126,42 +121,38 @@ impl AssembledServer<'_> {
     }
 
     /// Starts to accept connections.
-    fn open<P: Protocol>(
+    fn open(
         &self,
-        listener: Option<BoundListener>,
-        hall: &ListenerService<P>,
-        workers: usize,
-        tls: Option<&Certificate>,
-    ) -> Result<Option<OpenListener>, CommandFailure> {
-        let Some(listener) = listener else { return Ok(None) };
-        let acceptor = tls.map(|certificate| certificate.acceptor(P::ALPN));
-        let started = Workers::start(listener.name, workers, &hall.protocol, acceptor.as_ref());
+        listener: &AssembledListener,
+        bound: BoundListener,
+    ) -> Result<OpenListener, CommandFailure> {
+        let AssembledListener { entry, service, caps } = listener;
+        let (workers, tls) = match entry.is_data() {
+            true => (workers(self.settings), self.certificate.as_deref()),
+            false => (1, None),
+        };
+        let started = service.protocol.start_workers(entry.name, workers, tls);
         let (workers, ended) = started.map_err(|error| cannot_start(&error))?;
+        service.protocol.start_background();
         let (stop, stopped) = watch::channel(false);
         // A client that expects TLS cannot read plain text.
-        let too_many = if tls.is_none() { P::TOO_MANY_CONNECTIONS_REPLY } else { &[] };
-        tokio::spawn(listener.accept(
-            workers,
-            hall.caps.clone(),
-            too_many,
-            stopped,
-            self.logs.clone(),
-        ));
-        Ok(Some(OpenListener { stop, ended }))
+        let too_many = match tls {
+            None => service.protocol.too_many_connections_reply(),
+            Some(_) => &[],
+        };
+        tokio::spawn(bound.accept(workers, caps.clone(), too_many, stopped, self.logs.clone()));
+        Ok(OpenListener { is_data: entry.is_data(), stop, ended })
     }
 
-    /// Drains the data listeners together, then the admin listener.
-    async fn drain(&self, opened: [Option<OpenListener>; 4]) {
-        let [data @ .., admin] = opened;
+    /// Drains the data listeners together, then the control listener, which reports "stopping" until then.
+    async fn drain(&self, opened: Vec<OpenListener>) {
+        let (data, control): (Vec<_>, Vec<_>) = opened.into_iter().partition(|one| one.is_data);
         let drained = async {
-            let data: Vec<_> = data.into_iter().flatten().collect();
-            data.iter().for_each(OpenListener::stop);
-            for mut opened in data {
-                opened.ended.recv().await;
-            }
-            if let Some(mut admin) = admin {
-                admin.stop();
-                admin.ended.recv().await;
+            for together in [data, control] {
+                together.iter().for_each(OpenListener::stop);
+                for mut opened in together {
+                    opened.ended.recv().await;
+                }
             }
         };
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
@@ -173,6 +164,7 @@ impl AssembledServer<'_> {
 
 /// A listener that accepts connections.
 struct OpenListener {
+    is_data: bool,
     stop: watch::Sender<bool>,
     ended: WorkersEnded,
 }
@@ -181,18 +173,4 @@ impl OpenListener {
     fn stop(&self) {
         self.stop.send_replace(true);
     }
-}
-
-fn bind(
-    name: &'static str,
-    address: ListenerAddress,
-    all: &[ListenerAddress],
-) -> Result<Option<BoundListener>, CommandFailure> {
-    let ListenerAddress::At(address) = address else { return Ok(None) };
-    let at = |listener: &ListenerAddress| match listener {
-        ListenerAddress::At(address) => Some(*address),
-        ListenerAddress::None => None,
-    };
-    let others: Vec<_> = all.iter().filter_map(at).collect();
-    BoundListener::bind(name, address, &others).map(Some).map_err(CommandFailure::Input)
 }

@@ -38,7 +38,7 @@ mod tests {
             ("5 m", Ok(300_000)),
             ("365d", Ok(MILLIS_MAX)),
             ("366d", Err("longer than a year")),
-            ("0s", Err("a time of nothing")),
+            ("0s", Err("the time is zero")),
             ("60", Err("write a number and a unit")),
             ("-1s", Err("write a number and a unit")),
             ("1.5s", Err("write a number and a unit")),

@@ -29,7 +29,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for UrlValue<T> {
 mod tests {
     use super::*;
 
-    /// What is said of a value that is wrong.
+    /// The error message for a wrong value.
     fn error_of(value: &str) -> String {
         let wrong: fn(&str) -> Result<(), String> = |_| Err("it is wrong".into());
         let store = Arg::new("store").long("store").value_delimiter(' ');

@@ -101,7 +101,7 @@ fn the_heavy_ones_are_found_over_threads_and_windows() {
     }
 }
 
-/// What a decision pays: `cargo test --release -p tollgate-cli -- --ignored --nocapture top`.
+/// Measures the cost for a decision: `cargo test --release -p tollgate-cli -- --ignored --nocapture top`.
 #[test]
 #[ignore = "measures"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What a run left behind.
+/// Output of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
@@ -82,7 +82,7 @@ pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// What a shell makes of it that finds `tollgate`.
+/// Runs a command line in a shell that finds `tollgate`.
 #[cfg(unix)]
 pub(crate) fn paste(command: &str) -> CommandOutput {
     let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));

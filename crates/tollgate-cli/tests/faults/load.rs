@@ -12,7 +12,7 @@ use testkit::wait;
 
 use crate::harness::{TestHttpClient, TollgateProcess};
 
-/// What a decision may wait for the store, as the tests set it.
+/// Timeout of the store in these tests.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(10);
 
 /// A hundredth of answers may take this much longer than the deadline,
@@ -23,7 +23,7 @@ const LATE_MAX: Duration = Duration::from_millis(20);
 /// After the repair the store has to decide again within this.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(2);
 
-/// What callers ask for in a second, each: more than a user may have.
+/// Requests of each caller in a second: more than the limit of a user.
 const UNITS: u64 = 20;
 const ASKED_PER_SECOND: u32 = 100;
 
@@ -34,7 +34,7 @@ pub(crate) const RULES: &str = "rules:
   - { name: closed, match: { path: /closed }, key: '{user}', limits: [{ rate: 20/second, burst: 20 }], on_store_failure: closed }
 ";
 
-/// What a rule does while the store does not answer.
+/// The `on_store_failure` of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultPolicy {
     Local,
@@ -70,13 +70,13 @@ pub(crate) struct ObservedAnswer {
 }
 
 impl ObservedAnswer {
-    /// Whether the store was there for it, now or a moment ago.
+    /// Returns true if the store decided, now or a moment ago.
     pub(crate) fn by_store(&self) -> bool {
         matches!(&*self.decided_by, "redis" | "refusal_cache")
     }
 }
 
-/// How long each of the three phases lasts: well, broken, mended.
+/// Duration of each of the three phases: healthy, broken, mended.
 pub(crate) fn phase() -> Duration {
     let given = std::env::var("TOLLGATE_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(2))
@@ -155,7 +155,7 @@ fn call(
     seen
 }
 
-/// What a fault is expected to do.
+/// Expected effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultEffect {
     /// The store cannot be asked: policies decide.
@@ -167,7 +167,7 @@ pub(crate) enum FaultEffect {
 /// A fault under load: what was seen, and when it began and ended.
 pub(crate) struct FaultRun {
     pub(crate) answers: Vec<ObservedAnswer>,
-    /// What they saw whom the store has nothing to do with.
+    /// Answers to callers whose rules do not use the store.
     baseline: Vec<ObservedAnswer>,
     pub(crate) broken: Duration,
     pub(crate) mended: Duration,
@@ -280,8 +280,8 @@ impl FaultRun {
         }
     }
 
-    /// What a user of the policies `local` and `closed` got is what the limit gives, and one burst
-    /// more for each time that somebody else began to decide.
+    /// Checks that a user of the policies `local` and `closed` got no more than the limit, and one burst more
+    /// for each switch between store and fallback.
     fn check_bounds(&self, effect: FaultEffect) {
         let switches = if effect == FaultEffect::Degrades { 2 } else { 1 };
         let bound =
@@ -299,7 +299,7 @@ impl FaultRun {
     }
 }
 
-/// What answers took: 99 of 100 at most, and the longest.
+/// Duration of answers: the 99th percentile, and the maximum.
 fn took(answers: &[ObservedAnswer]) -> (Duration, Duration) {
     let mut took: Vec<Duration> = answers.iter().map(|one| one.answered - one.asked).collect();
     took.sort_unstable();
@@ -315,7 +315,7 @@ pub(crate) fn as_call(one: &ObservedAnswer) -> ObservedCall {
     }
 }
 
-/// Who decided, in each quarter of a second.
+/// The `decided_by` of answers, in each quarter of a second.
 impl fmt::Display for FaultRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "broken at {:?}, mended at {:?}", self.broken, self.mended)?;

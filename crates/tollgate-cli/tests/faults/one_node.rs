@@ -36,7 +36,7 @@ pub(crate) fn server_on(url: &str) -> RunningServer {
     RunningServer { server, _folder: folder }
 }
 
-/// Until decisions are the store's.
+/// Waits until the store decides.
 pub(crate) fn wait_until_up(server: &TollgateProcess) {
     wait::until_true("a decision by the store", || {
         server.check(r#"{"path":"/local","user":"first"}"#)["decided_by"] == "redis"

@@ -35,11 +35,11 @@ struct ComparedGatekeepers {
     memory: Gatekeeper<MemoryStore, ManualClock>,
     redis: Gatekeeper<SharedStore<RedisStore>, ManualClock>,
     open: Vec<(ReservationId, ReservationId)>,
-    /// How often something was refused, given back, reserved, stated.
+    /// Counts of refusals, refunds, reservations and stated limits.
     coverage: TrafficCoverage,
 }
 
-/// What a run has covered: a test in which nothing is refused shows nothing.
+/// Coverage of a run: a test without refusals would show nothing.
 #[derive(Debug, Default)]
 struct TrafficCoverage {
     refused: u64,
@@ -145,7 +145,7 @@ async fn shared(server: &Redis, seed: u64) -> SharedStore<RedisStore> {
     SharedStore::start(vec![store], 10_000, TimeSource::Caller)
 }
 
-/// What an answer says beside who decided.
+/// An answer without `decided_by`.
 fn answer_text(answer: &Answer) -> String {
     let told = |outcome: &Outcome| Outcome { decided_by: DecidedBy::Memory, ..*outcome };
     let binding = answer.binding().map(|one| (one.rule.to_owned(), one.limit.to_owned()));

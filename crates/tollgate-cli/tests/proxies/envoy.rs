@@ -19,7 +19,7 @@ struct EnvoySetup {
     application: Upstream,
     server: Option<TollgateProcess>,
     rules: TempDir,
-    /// Of the listeners edge, vault and classic, and of Envoy's own admin.
+    /// Addresses of the listeners edge, vault and classic, and of Envoy's own admin.
     listeners: [SocketAddr; 4],
 }
 
@@ -181,7 +181,7 @@ fn files_of_the_reference_server(setup: &EnvoySetup) {
     );
 }
 
-/// Whoever is refused does not reach the application by writing the path in another way.
+/// A refused client does not reach the application by spelling the path in another way.
 fn no_spelling_is_free(setup: &EnvoySetup, listener: usize, client: u8, spellings: &[&str]) {
     let _ = setup.application.take_requests();
     for target in spellings {
@@ -271,7 +271,7 @@ impl EnvoyHits {
     }
 }
 
-/// Whatever clients send, they are counted: long texts and bytes that are no text are no way past.
+/// Clients are counted whatever they send: long texts and bytes that are not UTF-8 do not bypass limits.
 #[test]
 fn odd_values_are_counted() {
     let rules = "rules: [{ name: own, match: { domain: hits }, key: '{user}', limits: [2/day] }]";

@@ -92,7 +92,7 @@ fn a_malformed_question_is_the_clients_fault() {
     assert_eq!(setup.reached(), []);
 }
 
-/// Where nobody is counted because Tollgate is not where the configuration says, nobody gets in.
+/// If Tollgate is not at the configured address, no request passes uncounted.
 #[test]
 fn a_mistyped_address_is_no_open_listener() {
     let mistyped = |places: &ProxyAddresses| {

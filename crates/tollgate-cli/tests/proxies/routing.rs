@@ -9,7 +9,7 @@ use testkit::peers::{ExampleFiles, ProxyProcess, Upstream};
 use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess};
 use crate::proxies::scenarios::long;
 
-/// What examples/routing/rules.yaml allows a caller.
+/// Limit of a caller in examples/routing/rules.yaml.
 const LIMIT: u64 = 100;
 
 /// A proxy in front of three servers and an application, as the example has it.
@@ -48,7 +48,7 @@ impl RoutedServers {
         TestHttpClient::over(stream).request("GET", "/some/page", &[], "")
     }
 
-    /// How many callers each server knows; none where it is gone.
+    /// Number of callers that each server knows; none if it is gone.
     fn callers(&self) -> Vec<Option<u64>> {
         let count = |server: &TollgateProcess| {
             let page = server.admin_get("/metrics", &[]).body;
@@ -94,7 +94,7 @@ fn envoy(
     ProxyProcess::envoy(&example, address)
 }
 
-/// What is left to the caller, as the answer says: `"api-1h";r=99;t=…`.
+/// Remaining units of the caller, from the header `"api-1h";r=99;t=…`.
 fn left(response: &TestHttpResponse) -> u64 {
     let field = response.header("ratelimit").expect("the field RateLimit");
     let left = field.split(';').find_map(|part| part.strip_prefix("r="));

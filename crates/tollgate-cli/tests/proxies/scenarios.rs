@@ -33,7 +33,7 @@ pub(crate) fn let_in(kind: &ProxyKind) {
     assert_eq!((form.method.as_str(), form.body.as_slice()), ("POST", &b"a body"[..]));
 }
 
-/// What is left, in both dialects that are on by default.
+/// Remaining units, in both header dialects that are on by default.
 fn assert_told<'a>(header: &dyn Fn(&str) -> Option<&'a str>) {
     let left = header("ratelimit").expect("the field RateLimit");
     assert!(left.starts_with("\"api-1h\";r=99;"), "{left}");
@@ -77,7 +77,7 @@ pub(crate) fn refused(kind: &ProxyKind) {
     assert_eq!(setup.status(2, "GET", "/login"), 200);
 }
 
-/// Whoever shows a key is counted by it and not by address.
+/// A client with an API key is counted by the key and not by its address.
 pub(crate) fn counted_by_key(kind: &ProxyKind) {
     let setup = ProxySetup::start(kind);
     let ask = |n: u8, key: &str| {
@@ -104,8 +104,8 @@ pub(crate) fn made_up_keys_run_out(kind: &ProxyKind) {
     assert_eq!(elsewhere.expect("an answer").status, 200, "others are not meant");
 }
 
-/// Whoever is refused stays refused whatever they send: nothing that a client writes chooses a fact,
-/// and nothing makes the question fail in a way that lets the request pass.
+/// A refused client stays refused whatever it sends: it cannot choose a fact, and cannot make the check fail
+/// in a way that lets the request pass.
 pub(crate) fn refused_whatever_they_send(kind: &ProxyKind) {
     let setup = ProxySetup::start(kind);
     let mut client = setup.client(2);
@@ -164,7 +164,7 @@ pub(crate) fn long() -> Vec<String> {
 /// A method, a target and headers.
 type ProxyTrick<'a> = (&'a str, String, Vec<(&'a str, &'a str)>);
 
-/// What clients write who would like to be somebody else.
+/// Headers of clients that try to pass as somebody else.
 const FORGED: [&[(&str, &str)]; 15] = [
     &[],
     &[("x-forwarded-for", "192.0.2.1")],
@@ -238,8 +238,7 @@ fn passes_or_not(kind: &ProxyKind, setup: &ProxySetup, mode: FaultMode, n: u8) {
     }
 }
 
-/// What applications read differently, they do not get: a path is passed on as the proxy has read it, or
-/// it is refused.
+/// A path is passed on as the proxy has read it, or it is refused: the application cannot read it differently.
 pub(crate) fn passes_on_what_it_read(kind: &ProxyKind) {
     let setup = ProxySetup::start(kind);
     let targets =

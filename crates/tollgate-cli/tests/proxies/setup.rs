@@ -13,34 +13,34 @@ use testkit::peers::{ExampleFiles, ProxyProcess, Upstream, UpstreamRequest};
 
 use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
 
-/// What the rules of a test allow a caller. An hour, so that no slow run outlives it.
+/// Limit of a caller in an hour, so that no slow run outlives the window.
 pub(crate) const LIMIT: usize = 100;
 
-/// What they allow one address, whatever keys it shows.
+/// Limit of one address, whatever keys it sends.
 pub(crate) const ADDRESS: usize = 500;
 
-/// What they allow one address at `POST /login`.
+/// Limit of one address at `POST /login`.
 pub(crate) const LOGINS: usize = 5;
 
-/// How a proxy is started, and what differs between proxies.
+/// A kind of proxy: how to start it, and its differences from others.
 pub(crate) struct ProxyKind {
     /// The folder in `examples/`.
     pub(crate) folder: &'static str,
     /// Starts it with the example that has these addresses.
     pub(crate) start: fn(&ProxyAddresses) -> ProxyProcess,
-    /// Whether clients that are let in are told what is left.
+    /// True if responses to allowed requests carry the remaining units.
     pub(crate) tells_what_is_left: bool,
-    /// What a client gets at a path that is closed while Tollgate does not answer.
+    /// Statuses of a path that is closed while Tollgate is unavailable.
     pub(crate) closed: &'static [u16],
 }
 
-/// Where everything is.
+/// Addresses of a setup.
 pub(crate) struct ProxyAddresses {
     pub(crate) proxy: SocketAddr,
     pub(crate) tollgate: SocketAddr,
     pub(crate) application: SocketAddr,
-    /// How long the proxy waits for Tollgate: as the example has it, unless the test is about
-    /// something else and the machine may be slow.
+    /// Timeout of the proxy for Tollgate: as in the example, unless the test is about something else and the
+    /// machine may be slow.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -146,7 +146,7 @@ impl ProxySetup {
         self.ask(n, method, target, &[]).expect("an answer").status
     }
 
-    /// What the application was asked since the last look.
+    /// Requests to the application since the last call.
     pub(crate) fn reached(&self) -> Vec<UpstreamRequest> {
         self.application.take_requests()
     }

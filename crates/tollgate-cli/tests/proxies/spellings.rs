@@ -55,7 +55,7 @@ const TRICKS: [&str; 24] = [
     "/%6cogin",
 ];
 
-/// What more targets are made of: what stands between two names, and the names.
+/// Parts of generated targets: separators between two names, and the names.
 const BETWEEN: [&str; 22] = [
     "/", "/", "/", "/", "/../", "/./", "//", "%2F", "%2f..%2F", "/..%2F", "%2F../", "\\", "%5C",
     ";/", ";x=1/", ";%2F", ";%2F../", "/..;/", "%3B/", "/%2e%2e/", "\\..\\", "#/",
@@ -63,7 +63,7 @@ const BETWEEN: [&str; 22] = [
 const NAMES: [&str; 9] =
     ["login", "api", "health", "search", "pair", "x", "y", "%6cogin", "%68ealth"];
 
-/// How many of those.
+/// Number of generated targets.
 const MADE_UP: usize = 400;
 
 fn targets() -> Vec<String> {

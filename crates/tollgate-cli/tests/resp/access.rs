@@ -52,7 +52,7 @@ fn nothing_is_obeyed_before_a_token_is_shown() {
     assert_eq!(line, format!("{counted} 12"));
     // Whatever was said with them, tokens are nowhere.
     let ended = server.stop();
-    let warned = ended.stderr.matches("a wrong token was shown at the resp listener").count();
+    let warned = ended.stderr.matches("a client of the resp listener sent a wrong token").count();
     assert_eq!(warned, 1, "once a minute: {}", ended.stderr);
     let told = ended.stdout + &ended.stderr;
     assert!(!told.contains("0123456789abcdef") && !told.contains("fedcba"), "{told}");

@@ -121,7 +121,7 @@ fn the_admin_listener_takes_no_field_twice() {
         for fields in doubled {
             let answer = send(&fields, r#"{"block":null}"#);
             assert_eq!(answer.status, 400, "{fields:?}");
-            assert!(answer.message().contains(&format!("`{}` stands twice", fields[0].0)));
+            assert!(answer.message().contains(&format!("`{}` appears twice", fields[0].0)));
         }
         assert_eq!(send(&[("x-tollgate-admin", "1")], r#"{"block":null}"#).status, 400);
         for body in [
@@ -130,7 +130,7 @@ fn the_admin_listener_takes_no_field_twice() {
         ] {
             let answer = send(&[], body);
             assert_eq!(answer.status, 400, "{body}");
-            assert!(answer.message().contains("stands twice"), "{answer:?}");
+            assert!(answer.message().contains("appears twice"), "{answer:?}");
         }
         let blocked = send(&[], r#"{"grant":1}"#).json()["blocked_for_ms"].as_u64();
         assert!(blocked.is_some_and(|ms| ms <= 60_000), "nothing else was done: {blocked:?}");

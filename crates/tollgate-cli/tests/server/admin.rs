@@ -256,7 +256,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
     let wrong =
         admin.send("PUT", "/api/rules", &[ADMIN_HEADER], "rules: [{ name: api, limit: [1/hour] }]");
     assert_eq!(wrong.status, 400, "{wrong:?}");
-    assert!(wrong.message().contains("those in force stay"), "{wrong:?}");
+    assert!(wrong.message().contains("the rules in force stay"), "{wrong:?}");
     let diagnostics = wrong.json()["diagnostics"].as_str().unwrap().to_string();
     assert!(diagnostics.contains("did you mean `limits`?"), "{diagnostics}");
     assert_eq!(admin.get("/api/status")["rules"]["version"], 1);
@@ -287,7 +287,7 @@ fn rules_are_put_and_go_with_the_next_reload() {
     );
     assert_eq!(admin.get("/api/rules")["rules"].as_array().unwrap().len(), 6);
     admin.server.wait_for_log("new rules were sent");
-    admin.server.wait_for_log("a reload was asked for");
+    admin.server.wait_for_log("a reload was requested");
 }
 
 #[test]

@@ -61,11 +61,11 @@ fn ask_takes_the_token_of_a_file() {
         (&["--token-file", text(&tokens)], 0, &[]),
         (&["--auth-token-file", text(&tokens)], 0, &[]),
         (&["--token-file", text(&old)], 0, &[]),
-        (&[], 1, &["the server answers 401: ", "hint: name a file with the token: --token-file"]),
+        (&[], 1, &["the server answered 401: ", "hint: give a file with the token: --token-file"]),
         (
             &["--token-file", text(&wrong)],
             1,
-            &["the server answers 401: ", "hint: the server does not know the first token of"],
+            &["the server answered 401: ", "hint: the server does not accept the first token of"],
         ),
         (&["--token-file", text(&empty)], 1, &["has no token in its first line"]),
         (&["--token-file", text(&missing)], 1, &["cannot read the token file", "hint: "]),
@@ -115,11 +115,11 @@ fn ask_speaks_tls() {
     let by_address = format!("https://127.0.0.1:{port}");
     let rows: [(&str, &[&str], i32, &str); 6] = [
         (&https, &["--ca-file", text(&cert)], 0, ""),
-        (&https, &[], 1, "--ca-file names the certificates that vouch for the server"),
+        (&https, &[], 1, "--ca-file names the certificates to trust"),
         (&https, &["--ca-file", text(&other)], 1, "--ca-file names the certificates"),
         (&https, &["--ca-file", text(&key)], 1, "there is no certificate in"),
         (&by_address, &["--ca-file", text(&cert)], 1, "certificate not valid for name"),
-        (&http, &[], 1, "if that port speaks TLS, write --server https://"),
+        (&http, &[], 1, "if that port uses TLS, write --server https://"),
     ];
     for (url, options, code, told) in rows {
         let ask = ["ask", "--server", url, "--token-file", text(&tokens), "--user", "42"];
@@ -164,7 +164,7 @@ fn the_wrong_listener_is_told() {
         // The right listener with a wrong name is not the wrong listener.
         let show = ["keys", "show", "nobody", "42", "--admin", &admin];
         let ended = run(&[&show[..], &admin_file].concat());
-        assert!(ended.stderr.contains("the server answers 404"), "{ended:?}");
+        assert!(ended.stderr.contains("the server answered 404"), "{ended:?}");
         assert!(!ended.stderr.contains("looks like"), "{ended:?}");
     }
 }
@@ -174,7 +174,7 @@ fn answers_of_others_are_told_and_harmless() {
     let rows: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not answer like Tollgate"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n{}", "the answer broke off"),
-        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>", "answers 502, and not like Tollgate"),
+        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>", "answered 502, but not like Tollgate"),
         (b"SSH-2.0-x\r\n", "what answers is not HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "write --server https://"),
         (b"", "what answers is not HTTP"),
@@ -192,10 +192,10 @@ fn answers_of_others_are_told_and_harmless() {
          8\r\n{\"messag\r\n7\r\ne\":\"x\"}\r\n0\r\n\r\n",
     );
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
-    assert_eq!(asked.stderr, "error: the server answers 400: x\n");
+    assert_eq!(asked.stderr, "error: the server answered 400: x\n");
     let (address, _) = answer_json_once(400, r#"{"message":"no\u001b[2J\nnot this"}"#);
     let asked = run(&["ask", "--server", &format!("http://{address}")]);
-    assert_eq!(asked.stderr, "error: the server answers 400: no\\u{1b}[2J\\nnot this\n");
+    assert_eq!(asked.stderr, "error: the server answered 400: no\\u{1b}[2J\\nnot this\n");
 }
 
 /// Certificates as people have them: `openssl req -x509` marks a self-signed one as an authority's; and what

@@ -46,14 +46,14 @@ impl KeysCommandFixture {
         run(&[&["keys"], args, &options].concat())
     }
 
-    /// What has to succeed, as JSON.
+    /// Runs a command that must succeed, and returns its JSON.
     fn json(&self, args: &[&str]) -> Value {
         let ended = self.keys(&[args, &["--json"]].concat());
         assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{args:?}");
         serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     }
 
-    /// What has to fail: what it says.
+    /// Runs a command that must fail, and returns its error.
     fn failure(&self, args: &[&str]) -> String {
         let ended = self.keys(args);
         assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{args:?} {ended:?}");
@@ -150,7 +150,7 @@ fn the_token_is_sent_and_never_shown() {
         let options = ["--admin", &url, "--admin-token-file", text(&tokens)];
         let ended = run(&[&["keys", "reset", "api", "user=42"], &options[..]].concat());
         assert_eq!((ended.code, &*ended.stdout), (Some(1), ""));
-        let told = format!("error: the server answers {status}: Do this.\n");
+        let told = format!("error: the server answered {status}: Do this.\n");
         assert!(ended.stderr.starts_with(&told), "{ended:?}");
         assert_eq!(ended.stderr.contains("--admin-token-file"), status == 401, "{ended:?}");
         assert!(!ended.stderr.contains(TOKEN), "{ended:?}");
@@ -189,7 +189,10 @@ fn wrong_command_lines_are_told_before_anything_is_asked() {
     }
     let nobody = run(&["keys", "show", "api", "user=42", "--admin", "http://127.0.0.1:1"]);
     assert_eq!(nobody.code, Some(1));
-    assert!(nobody.stderr.contains("`tollgate serve`, or name another with --admin"), "{nobody:?}");
+    assert!(
+        nobody.stderr.contains("`tollgate serve`, or choose another with --admin"),
+        "{nobody:?}"
+    );
 }
 
 #[test]
@@ -284,10 +287,10 @@ fn callers_get_limits_of_their_own() {
     assert!(still.stdout.contains("still has limits of its own, from the rules file"), "{still:?}");
 
     let wrong = operated.failure(&["override", "api", "user=42", "--limit", "50/fortnite"]);
-    assert!(wrong.contains("the server answers 400") && wrong.contains("fortnite"), "{wrong}");
+    assert!(wrong.contains("the server answered 400") && wrong.contains("fortnite"), "{wrong}");
     let past =
         operated.failure(&["override", "api", "user=42", "--limit", "5/hour", "--until", "soon"]);
-    assert!(past.contains("the server answers 400") && past.contains("soon"), "{past}");
+    assert!(past.contains("the server answered 400") && past.contains("soon"), "{past}");
 }
 
 #[test]
@@ -308,12 +311,12 @@ fn keys_with_odd_characters_arrive() {
 fn who_is_not_there_is_told() {
     let operated = KeysCommandFixture::start(&[]);
     let told = operated.failure(&["show", "apo", "user=42"]);
-    assert!(told.contains("the server answers 404") && told.contains("`api`"), "{told}");
+    assert!(told.contains("the server answered 404") && told.contains("`api`"), "{told}");
     let told = operated.failure(&["show", "api", "ip=192.0.2.1"]);
-    assert!(told.contains("the server answers 400"), "{told}");
+    assert!(told.contains("the server answered 400"), "{told}");
     let at_data_listener = format!("http://{}", operated.server.http());
     let told = run(&["keys", "show", "api", "42", "--admin", &at_data_listener]).stderr;
-    assert!(told.contains("the server answers 404") && told.contains("data listener"), "{told}");
+    assert!(told.contains("the server answered 404") && told.contains("data listener"), "{told}");
 }
 
 #[test]
@@ -341,9 +344,9 @@ fn a_protected_admin_listener_wants_its_token() {
     let wrong = file(directory.path(), "wrong", "not-the-token-that-it-knows");
     let mut operated = KeysCommandFixture::start(&["--admin-token-file", text(&tokens)]);
     let told = operated.failure(&["reset", "api", "user=42"]);
-    assert!(told.contains("hint: name a file with the token: --admin-token-file FILE"), "{told}");
+    assert!(told.contains("hint: give a file with the token: --admin-token-file FILE"), "{told}");
     let told = operated.failure(&["reset", "api", "user=42", "--admin-token-file", text(&wrong)]);
-    assert!(told.contains("does not know the first token of --admin-token-file"), "{told}");
+    assert!(told.contains("does not accept the first token of --admin-token-file"), "{told}");
     let token = ["--admin-token-file", text(&tokens)];
     let reset = operated.json(&[&["reset", "api", "user=42"], &token[..]].concat());
     assert_eq!(reset["reset"], false);

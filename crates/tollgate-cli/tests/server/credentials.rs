@@ -17,10 +17,10 @@ const OLD: &str = "0123456789abcdef-the-old-one";
 const NEW: &str = "fedcba9876543210-the-new-one";
 
 const NEW_TOKENS: &str = "new tokens are in force";
-const WRONG_TOKENS: &str = "the new tokens are wrong, the old ones stay in force";
+const WRONG_TOKENS: &str = "the token file is wrong, the old tokens stay in force";
 const NEW_CERTIFICATE: &str = "a new certificate is in force";
-const WRONG_CERTIFICATE: &str = "the new certificate is wrong, the old one stays in force";
-const SAME_RULES: &str = "the rules are the ones in force";
+const WRONG_CERTIFICATE: &str = "the certificate file is wrong, the old certificate stays in force";
+const SAME_RULES: &str = "the rules are unchanged";
 
 type TlsClientStream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -281,7 +281,7 @@ fn wrong_tokens_replace_nothing() {
     }
     let answer = reload(&server);
     assert_eq!(answer.status, 400, "{answer:?}");
-    assert!(answer.message().ends_with("The rules are as before (1)."), "{answer:?}");
+    assert!(answer.message().ends_with("The rules are unchanged (1)."), "{answer:?}");
     assert!(!failed(&server).is_null());
     fs::write(&tokens, OLD).unwrap();
     assert_eq!(reload(&server).status, 200);

@@ -120,7 +120,7 @@ fn a_page_under_a_name_of_its_own_asks_for_nobody() {
     }
     let left = server.check(r#"{"ip":"192.0.2.1","cost":0}"#)["remaining"].as_u64();
     assert_eq!(left, Some(1_000 - taken), "what was refused has taken nothing");
-    let line = server.wait_for_log("let that send Tollgate's own address as Host");
+    let line = server.wait_for_log("configure the proxy to send Tollgate's own address as");
     assert!(line.contains("host=evil.example:8080"), "{line}");
     // Browsers let no page send Via, and no page has a token.
     let page = [victim, ("host", "www.example.com")];

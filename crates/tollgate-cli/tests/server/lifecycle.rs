@@ -126,7 +126,7 @@ fn counters_outlive_a_restart() {
 
     let server = TollgateProcess::start(&flags);
     assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 1);
-    assert!(server.stop().stderr.contains("counters are back from the snapshot"));
+    assert!(server.stop().stderr.contains("counters restored from the snapshot"));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_restart_with_a_hundred_thousand_keys_is_ready_soon() {
     let mut server = TollgateProcess::start(&flags);
     #[expect(clippy::disallowed_methods, reason = "how long a start takes is the question")]
     let took = started.elapsed();
-    let line = server.wait_for_log("counters are back from the snapshot");
+    let line = server.wait_for_log("counters restored from the snapshot");
     assert!(line.contains("keys=100000"), "{line}");
     assert_eq!(server.check(r#"{"user":"99999","cost":0}"#)["remaining"], 4);
     eprintln!("ready after {took:?}");
@@ -254,7 +254,7 @@ fn a_broken_snapshot_is_not_thrown_away() {
     let Err(ended) = TollgateProcess::try_start(&["--snapshot", text(&nowhere)], |_| {}) else {
         panic!("it starts without a place for its snapshot")
     };
-    assert!(ended.stderr.contains("cannot be a snapshot file"), "{ended:?}");
+    assert!(ended.stderr.contains("cannot be used as a snapshot file"), "{ended:?}");
 }
 
 #[test]

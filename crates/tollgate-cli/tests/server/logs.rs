@@ -106,7 +106,7 @@ fn what_does_not_refuse_is_told_less_loudly() {
     }
     let log = server.stop().stderr;
     for (event, rule, verdict) in [
-        ("a rule in shadow would have refused", "watch", "shadow"),
+        ("a shadow rule would have refused", "watch", "shadow"),
         ("a soft limit is exceeded", "advice", "soft"),
     ] {
         let line = &events(&log, event)[0];

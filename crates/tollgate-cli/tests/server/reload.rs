@@ -17,8 +17,8 @@ use tempfile::tempdir;
 use crate::harness::{TestHttpClient, TollgateProcess, file, text, tollgate};
 
 const IN_FORCE: &str = "new rules are in force";
-const WRONG: &str = "the new rules are wrong, the old ones stay in force";
-const SAME: &str = "the rules are the ones in force";
+const WRONG: &str = "the new rules are invalid, the old ones stay in force";
+const SAME: &str = "the rules are unchanged";
 
 /// Only events can tell.
 const EVENTS: [&str; 2] = ["--rules-look-interval", "1h"];
@@ -200,7 +200,7 @@ fn a_system_without_watches_is_told_of_once() {
         Err(ended) if ended.code != Some(0) && !ended.stderr.contains("tollgate") => return,
         Err(ended) => panic!("{ended:?}"),
     };
-    let line = server.wait_for_log("rules files are looked at every second, not watched");
+    let line = server.wait_for_log("rules files are polled every second instead of watched");
     assert!(line.contains("fs.inotify.max_user_watches"), "{line}");
     for limit in [20, 30] {
         write(directory.path(), "rules.yaml", rules(limit));
@@ -283,7 +283,7 @@ fn a_look_that_was_asked_for_is_no_warning() {
     let directory = tempdir().unwrap();
     let path = file(directory.path(), "rules.yaml", rules(10));
     let mut server = TollgateProcess::start(&["--rules", text(&path), "--rules-watch", "poll"]);
-    let line = server.wait_for_log("rules files are looked at every second, not watched");
+    let line = server.wait_for_log("rules files are polled every second instead of watched");
     assert!(line.contains(" info "), "{line}");
 }
 

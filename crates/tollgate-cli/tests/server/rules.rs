@@ -19,7 +19,7 @@ fn a_store_that_a_rule_names_is_not_used_by_memory_and_the_log_says_so() {
     let rules = file(directory.path(), "rules.yaml", rules);
     let flags = ["--rules", text(&rules), "--log-format", "json"];
     let mut server = TollgateProcess::start(&flags);
-    let line = server.wait_for_log("the rules have a weakness");
+    let line = server.wait_for_log("warning about the rules");
     assert!(line.contains("big") && line.contains("memory"), "{line}");
 }
 
@@ -155,7 +155,7 @@ fn broken_rules_are_shown_and_nothing_is_served() {
         };
         assert_eq!(ended.code, Some(1));
         assert!(ended.stderr.contains(want), "{ended:?}");
-        assert!(ended.stderr.contains("nothing is served"), "{ended:?}");
+        assert!(ended.stderr.contains("the server does not start"), "{ended:?}");
         assert_eq!(ended.stdout, "");
     }
 }

@@ -44,14 +44,14 @@ fn wrong_settings_are_told_with_their_line() {
     let rows = [
         (
             "http: 127.0.0.1:0\nhtpp: x\n",
-            ":2: there is no setting \"htpp\"",
+            ":2: unknown setting \"htpp\"",
             "write any of rules, limit, rules-watch, missing-facts, http",
         ),
         ("limit: 5\n", ":1: ", "write `100/minute`"),
         ("max-keys: 0\n", ":1: ", "max-keys"),
         ("log_format: xml\n", ":1: ", "text, json"),
         ("admin: 1\nadmin: 2\n", ":2: `admin` is given twice", ""),
-        ("max-keys: 1\nmax_keys: 2\n", ":2: \"max-keys\" stands here and in line 1", ""),
+        ("max-keys: 1\nmax_keys: 2\n", ":2: \"max-keys\" is given twice, first in line 1", ""),
         ("limit:\n", ":1: \"limit\" has no value", ""),
         ("http:\n  addr: x\n", ":2: ", ""),
     ];
@@ -87,9 +87,9 @@ fn wrong_flags_say_what_to_write() {
         (&["--store-timeout", "2s"], "write 1ms to 1s"),
         (&["--key-prefix", "a b"], "without spaces"),
         (&["--key-prefix", "a{b}"], "without spaces and braces"),
-        (&["--store", "disk"], "there is no such store"),
+        (&["--store", "disk"], "unknown store"),
         (&["--limit", "fast"], "fast"),
-        (&["--limit", "1/s", "--rules", "x"], "exclude each other"),
+        (&["--limit", "1/s", "--rules", "x"], "cannot be used together"),
         (&["--snapshot-interval", "60"], "write a number and a unit"),
     ];
     for (flags, want) in rows {
@@ -225,7 +225,7 @@ fn misspelt_variables_are_told() {
         command.env("TOLLGATE_LMIT", "1/hour").env("TOLLGATE_PORT_8080_TCP", "tcp://10.0.0.1:8080");
     });
     let told = server.stop().stderr;
-    let line = "the environment has a setting that there is not, and it is ignored \
+    let line = "an environment variable names an unknown setting and is ignored \
                 variable=TOLLGATE_LMIT did_you_mean=TOLLGATE_LIMIT";
     assert!(told.contains(line), "{told}");
     assert!(!told.contains("TOLLGATE_PORT"), "Kubernetes sets it: {told}");

@@ -110,7 +110,7 @@ fn a_server_starts_without_its_store_serves_by_policy_and_comes_back() {
             on_store_failure: open }\n";
     let mut fleet = Fleet::start(1, &redis.url(), rules);
     let server = &mut fleet.servers[0];
-    server.wait_for_log("the store does not answer");
+    server.wait_for_log("the store is unavailable");
     assert_eq!(server.admin_get("/readyz", &[]).status, 200, "no rule is closed");
     let decided = |server: &TollgateProcess, path: &str| {
         let answer = server.check(&format!(r#"{{"path":"{path}","user":"1"}}"#));
@@ -129,7 +129,7 @@ fn a_server_starts_without_its_store_serves_by_policy_and_comes_back() {
     assert!(down["store"]["stores"][0]["error"].is_string(), "{down}");
 
     redis.restart();
-    server.wait_for_log("the store answers");
+    server.wait_for_log("the store is available");
     until_true("the store to decide", || decided(&fleet.servers[0], "/open").1 == by("redis"));
     let up = status(&fleet.servers[0]);
     assert_eq!((&up["store"]["up"], &up["store"]["kind"]), (&true.into(), &"redis".into()));
@@ -172,7 +172,7 @@ fn a_dead_store_is_not_blamed_on_the_caller() {
     let rules = "rules: [{ name: login, key: '{ip}', limits: [5/minute], on_store_failure: closed, \
         ban: { after: 2, within: 1m, for: 15m } }]";
     let mut fleet = Fleet::start(1, &redis.url(), rules);
-    fleet.servers[0].wait_for_log("the store answers");
+    fleet.servers[0].wait_for_log("the store is available");
     redis.kill();
     let server = &mut fleet.servers[0];
     until_true("the store to be missed", || status(server)["store"]["up"] == false);
@@ -227,7 +227,7 @@ fn a_dead_store_is_not_blamed_on_the_caller() {
     let url = format!("http://{}", server.http());
     let asked = run(&["ask", "--server", &url, "--ip", "192.0.2.1"]);
     assert_eq!(asked.code, Some(3), "{asked:?}");
-    assert!(asked.stdout.starts_with("Refused: the store does not answer, and login"), "{asked:?}");
+    assert!(asked.stdout.starts_with("Refused: the store is unavailable, and login"), "{asked:?}");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_store_that_is_too_slow_for_every_decision_is_seen() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(redis.address());
     let mut fleet = Fleet::start_with(1, &proxy.url(), RULES, &["--store-timeout", "10ms"]);
-    fleet.servers[0].wait_for_log("the store answers");
+    fleet.servers[0].wait_for_log("the store is available");
     // As much as 30 ms each way.
     proxy.set_mode(FaultMode::Delay { by: Duration::from_millis(60), jitter: Duration::ZERO });
     let server = &fleet.servers[0];
@@ -278,7 +278,7 @@ fn a_store_that_is_too_slow_for_every_decision_is_seen() {
         server.check(r#"{"user":"1"}"#);
         metric(server, "tollgate_store_up{store=\"default\"}") == 0.0
     });
-    let line = fleet.servers[0].wait_for_log("the store does not answer");
+    let line = fleet.servers[0].wait_for_log("the store is unavailable");
     assert!(line.contains("timeout"), "{line}");
     proxy.set_mode(FaultMode::Pass);
     let server = &fleet.servers[0];
@@ -414,6 +414,6 @@ fn a_password_of_the_store_is_nowhere_to_be_seen() {
     assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
     let wrong = redis.url().replace("redis://", "redis://:hunter3@");
     let mut fleet = Fleet::start(1, &wrong, RULES);
-    let line = fleet.servers[0].wait_for_log("the store does not answer");
+    let line = fleet.servers[0].wait_for_log("the store is unavailable");
     assert!(!line.contains("hunter3"), "{line}");
 }

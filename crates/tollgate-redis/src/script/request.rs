@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredCheck, StoredState};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
 use tollgate_shared::TimeSource;
@@ -165,15 +164,8 @@ pub(crate) fn state_write(
 ) -> StateWrite {
     let (state, numbers) = seen.into_pending_write()?;
     let limit = numbers.as_ref().unwrap_or(limit);
-    let mark = match &state {
-        State::Token(state) => state.mark,
-        State::Leaky(state) => state.0.mark,
-        State::Window(state) => state.mark,
-        State::Counter(state) => state.mark,
-        State::Log(state) => state.mark,
-    };
     // In debt it takes longer than a limit's usual memory until a state is fresh.
-    let ahead = mark.saturating_sub(now.as_u64());
+    let ahead = state.mark().saturating_sub(now.as_u64());
     let reset = tollgate::algorithm::judge(limit, &state, 0, now).reset_after;
     let lasts = reset.as_micros().unwrap_or(0).max(limit.memory_us() + ahead);
     Some((state::encode(limit, &state), script::ttl_ms(time, lasts)))

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use crate::error::{ErrorClass, StoreError};
@@ -128,7 +130,10 @@ async fn open(address: &Address, reach: &Connector, turn: usize) -> Result<Conne
         StoreError::new(ErrorClass::Connect, format!("{address} cannot be reached: {error}"))
     };
     let stream: Box<dyn Stream> = match address {
+        #[cfg(unix)]
         Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
+        #[cfg(not(unix))]
+        Address::Unix(_) => return Err(failed(io::ErrorKind::Unsupported.into())),
         Address::Tcp { host, port } => {
             let lookup = async { Ok(lookup_host((host.as_str(), *port)).await?.collect()) };
             // The rest of the time is left for what was known before.

@@ -1,5 +1,5 @@
-//! The two listeners of a running server, and the options that say where they are. Each is asked with a
-//! token of its own.
+//! Clients of the data and the admin listener of a running server, and their options. Each has its own
+//! token.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,17 +22,17 @@ use crate::settings::url_value::UrlValue;
 /// Timeout of connecting, the request and the whole response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the listeners are unless `serve` is told otherwise.
+/// Default addresses of the listeners of `serve`.
 const DATA_URL: &str = "http://127.0.0.1:8080";
 const ADMIN_URL: &str = "http://127.0.0.1:9190";
 
-/// The most lines that are shown of what is wrong with a request.
+/// Most lines of diagnostics that are shown.
 const DIAGNOSTIC_LINES_MAX: usize = 50;
 
-/// Where the data listener is.
+/// Options of the data listener.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
-    /// The server
+    /// URL of the server
     #[arg(
         long,
         value_name = "URL",
@@ -42,7 +42,7 @@ pub(crate) struct DataArgs {
     )]
     server: ServerUrl,
 
-    /// A file with the token that the server asks for
+    /// File with the server's token
     #[arg(
         long,
         value_name = "FILE",
@@ -51,7 +51,7 @@ pub(crate) struct DataArgs {
     )]
     token_file: Option<PathBuf>,
 
-    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
+    /// Trusted certificates for an https:// server, PEM; by default those that the system trusts
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
     ca_file: Option<PathBuf>,
 
@@ -62,10 +62,10 @@ pub(crate) struct DataArgs {
     admin_token_file: Option<PathBuf>,
 }
 
-/// Where the admin listener is.
+/// Options of the admin listener.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// The server's admin listener
+    /// URL of the server's admin listener
     #[arg(
         long,
         global = true,
@@ -76,11 +76,11 @@ pub(crate) struct AdminArgs {
     )]
     admin: ServerUrl,
 
-    /// A file with the token that the admin listener asks for
+    /// File with the token of the admin listener
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
 
-    /// Certificates that vouch for an https:// server, PEM; by default those that this system trusts
+    /// Trusted certificates for an https:// server, PEM; by default those that the system trusts
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
     ca_file: Option<PathBuf>,
 
@@ -89,7 +89,7 @@ pub(crate) struct AdminArgs {
     server: Option<String>,
 }
 
-/// A listener, ready to be asked.
+/// Client of one listener.
 #[derive(Debug)]
 pub(crate) struct ListenerClient<'a> {
     server: &'a ServerUrl,
@@ -168,14 +168,14 @@ impl<'a> ListenerClient<'a> {
         Ok(ListenerClient { server, token, tls, kind: which })
     }
 
-    /// One request, one response, whatever it says.
+    /// Sends a request and returns the response, whatever its status.
     pub(crate) fn ask(&self, request: &ClientRequest) -> Result<ClientResponse, Report> {
         let mut fields = HeaderMap::new();
         if let Some(token) = &self.token {
             fields.insert(AUTHORIZATION, token.field());
         }
         if self.kind == ListenerKind::Admin && request.method != Method::GET {
-            // A page in a browser cannot send this to another site without asking first.
+            // A web page cannot send this header to another site without a preflight request.
             fields.insert("x-tollgate-admin", HeaderValue::from_static("1"));
         }
         self.ask_with(fields, request)
@@ -190,8 +190,7 @@ impl<'a> ListenerClient<'a> {
             .map_err(|error| self.no_answer(&error))
     }
 
-    /// What to write if this is the other listener: that one does not know the path, the token or the
-    /// mark of a write, and says nothing that helps.
+    /// A hint if this is the other listener: its own error about an unknown path or token does not help.
     fn wrong_listener(&self, status: u16) -> Option<String> {
         if !matches!(status, 401 | 403 | 404) {
             return None;
@@ -205,10 +204,10 @@ impl<'a> ListenerClient<'a> {
         ))
     }
 
-    /// Which listener it is that was asked, if that can be told.
+    /// Detects which listener is at this address.
     fn detect_listener(&self) -> Option<ListenerKind> {
         let request = ClientRequest { method: Method::GET, path: "/livez".into(), body: None };
-        // Without the token: the one that was sent already may be meant for the other listener.
+        // Without the token, which may belong to the other listener.
         match self.ask_with(HeaderMap::new(), &request).ok()? {
             ClientResponse { status: 200, body } if body.contains("\"live\"") => {
                 Some(ListenerKind::Admin)
@@ -220,28 +219,28 @@ impl<'a> ListenerClient<'a> {
 
     fn no_answer(&self, error: &io::Error) -> Report {
         let (server, option) = (self.server, self.kind.server_option());
-        let report = Report::new(format!("cannot ask {server}: {error}"));
+        let report = Report::new(format!("request to {server} failed: {error}"));
         match (error.kind(), self.server.tls) {
             (io::ErrorKind::ConnectionRefused, _) => report.hint(format!(
-                "is a server running there? Start one with `tollgate serve`, or name another with \
+                "is a server running there? Start one with `tollgate serve`, or choose another with \
                  {option}"
             )),
             (io::ErrorKind::InvalidData, false) => {
-                report.hint(format!("if that port speaks TLS, write {option} https://…"))
+                report.hint(format!("if that port uses TLS, write {option} https://…"))
             }
             (io::ErrorKind::InvalidData, true) => {
                 report.hint(match error.to_string().contains("not valid for name") {
-                    true => "the certificate is for other names: ask for one of them, or let it have this one \
-                             (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)",
-                    false => "--ca-file names the certificates that vouch for the server: your own \
-                              authority's, or the server's own if it is self-signed",
+                    true => "the certificate is for other names: use one of them, or add this name to the \
+                             certificate (openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS)",
+                    false => "--ca-file names the certificates to trust: your own authority's, or the \
+                              server's own if it is self-signed",
                 })
             }
             _ => report,
         }
     }
 
-    /// An answer that is none, in the server's words.
+    /// The report of an error response, with the server's message.
     pub(crate) fn refused(&self, response: &ClientResponse) -> Report {
         #[derive(Deserialize)]
         struct ServerProblem {
@@ -252,11 +251,11 @@ impl<'a> ListenerClient<'a> {
         let (server, token) = (self.server, self.kind.token_option());
         let Ok(problem) = serde_json::from_str::<ServerProblem>(&response.body) else {
             let option = self.kind.server_option();
-            return Report::new(format!("{server} answers {status}, and not like Tollgate"))
-                .hint(format!("name a server with {option}"));
+            return Report::new(format!("{server} answered {status}, but not like Tollgate"))
+                .hint(format!("choose a server with {option}"));
         };
         let mut text =
-            format!("the server answers {status}: {}", printable_whole(&problem.message));
+            format!("the server answered {status}: {}", printable_whole(&problem.message));
         if let Some(diagnostics) = &problem.diagnostics {
             text.push('\n');
             text.push_str(&lines(diagnostics, DIAGNOSTIC_LINES_MAX));
@@ -266,15 +265,15 @@ impl<'a> ListenerClient<'a> {
             return report.hint(hint);
         }
         match (status, &self.token) {
-            (401, None) => report.hint(format!("name a file with the token: {token} FILE")),
+            (401, None) => report.hint(format!("give a file with the token: {token} FILE")),
             (401, Some(_)) => {
-                report.hint(format!("the server does not know the first token of {token}"))
+                report.hint(format!("the server does not accept the first token of {token}"))
             }
             _ => report,
         }
     }
 
-    /// What is not JSON as expected does not come from Tollgate.
+    /// The report of a response that is not the JSON of Tollgate.
     pub(crate) fn not_tollgate(&self, error: &serde_json::Error) -> Report {
         Report::new(format!("{} does not answer like Tollgate: {error}", self.server))
     }

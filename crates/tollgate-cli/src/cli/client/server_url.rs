@@ -1,10 +1,10 @@
-//! Where a server is, as people write it.
+//! The URL of a server on the command line.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV6};
 use std::str::FromStr;
 
-/// What to write.
+/// Hint for a wrong URL.
 const FORM: &str = "write an address such as http://127.0.0.1:8080";
 
 /// A scheme, a host and a port.
@@ -20,7 +20,7 @@ impl FromStr for ServerUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ServerUrl, String> {
-        // A port alone is meant for this machine, as with the flags of `serve`.
+        // A port alone is on this machine, as with the flags of `serve`.
         let port = text.strip_prefix(':').unwrap_or(text);
         if is_number(port) {
             return Ok(ServerUrl { tls: false, name: "127.0.0.1".into(), port: read_port(port)? });
@@ -54,17 +54,17 @@ fn check_name(name: &str) -> Result<(), String> {
         return address.map(drop).map_err(|_| "write an address such as http://[::1]:8080".into());
     }
     if name.contains(':') {
-        return Err("an IPv6 address stands in brackets: http://[::1]:8080".into());
+        return Err("write an IPv6 address in brackets: http://[::1]:8080".into());
     }
     if name.is_empty() || name.contains(['[', ']']) {
         return Err(FORM.into());
     }
-    // The system reads `8080` as 0.0.31.144, and `127.1` or `0x7f.1` as other addresses that nobody
-    // means: a token must not go there.
+    // The system reads `8080` as 0.0.31.144, and `127.1` or `0x7f.1` as other unintended addresses: a token
+    // must not go there.
     let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     let is_numeric = is_number(last) || last.starts_with("0x") || last.starts_with("0X");
     if is_numeric && name.parse::<Ipv4Addr>().is_err() {
-        return Err(format!("{name:?} is no host; {FORM}"));
+        return Err(format!("{name:?} is not a host; {FORM}"));
     }
     Ok(())
 }
@@ -81,12 +81,12 @@ impl fmt::Display for ServerUrl {
 }
 
 impl ServerUrl {
-    /// With its port.
+    /// Name and port.
     pub(super) fn host(&self) -> String {
         format!("{}:{}", self.name, self.port)
     }
 
-    /// Without its port and without brackets.
+    /// Name without port and brackets.
     pub(super) fn name(&self) -> &str {
         self.name.trim_start_matches('[').trim_end_matches(']')
     }
@@ -134,15 +134,15 @@ mod tests {
             ("host:", "from 1 to 65535"),
             ("host:+80", "from 1 to 65535"),
             ("http://:8080", "http://127.0.0.1:8080"),
-            ("http://8080", "\"8080\" is no host"),
-            ("https://8080:443", "\"8080\" is no host"),
-            ("127.1:8080", "\"127.1\" is no host"),
-            ("0x7f000001", "\"0x7f000001\" is no host"),
-            ("1.2.3.4.5", "is no host"),
-            ("::1", "stands in brackets"),
-            ("http://2001:db8::1:8080", "stands in brackets"),
+            ("http://8080", "\"8080\" is not a host"),
+            ("https://8080:443", "\"8080\" is not a host"),
+            ("127.1:8080", "\"127.1\" is not a host"),
+            ("0x7f000001", "\"0x7f000001\" is not a host"),
+            ("1.2.3.4.5", "is not a host"),
+            ("::1", "in brackets"),
+            ("http://2001:db8::1:8080", "in brackets"),
             ("[::1", "http://[::1]:8080"),
-            ("::1]", "stands in brackets"),
+            ("::1]", "in brackets"),
             ("a[b", "http://127.0.0.1:8080"),
             ("[localhost]:80", "http://[::1]:8080"),
         ];

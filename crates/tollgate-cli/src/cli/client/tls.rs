@@ -1,4 +1,4 @@
-//! `https://`: whom to believe that a server is the one that was named.
+//! `https://`: verification of the server's certificate.
 
 use std::fs;
 use std::path::Path;
@@ -16,20 +16,20 @@ use rustls::{
 
 use super::super::Report;
 
-const HINT: &str = "--ca-file names certificates in PEM form: your own authority's, or the server's own if \
+const HINT: &str = "--ca-file names certificates in PEM format: your own authority's, or the server's own if \
     it is self-signed";
 
-/// What `https://` needs: the certificates of a file, or else those of the system.
+/// TLS settings that trust the certificates of a file, or those of the system.
 pub(super) fn trust(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, Report> {
     let (certificates, none) = match ca_file {
         Some(path) => (read(path)?, format!("there is no certificate in {}", path.display())),
         None => {
             let certificates = rustls_native_certs::load_native_certs().certs;
-            (certificates, "this system has no certificates that it trusts".into())
+            (certificates, "this system has no trusted certificates".into())
         }
     };
     let mut roots = RootCertStore::empty();
-    // A bundle may hold one that is of no use here; the others are.
+    // One unusable certificate in a bundle does not spoil the others.
     roots.add_parsable_certificates(certificates.iter().cloned());
     if roots.is_empty() {
         return Err(Report::new(none).hint(HINT));
@@ -55,11 +55,11 @@ fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, Report> {
     Ok(CertificateDer::pem_slice_iter(&text).flatten().collect())
 }
 
-/// Verifies servers by the certificates of a file: as usual, and also if a server shows the very
-/// certificate that stands there.
+/// Verifies servers by the certificates of a file: as usual, and also if a server presents a certificate from
+/// the file itself.
 ///
-/// `openssl req -x509` marks a self-signed certificate as an authority's, and webpki takes no authority for
-/// a server. Whoever put it into the file meant the server.
+/// `openssl req -x509` marks a self-signed certificate as an authority's, and webpki does not accept an
+/// authority as a server. The file says that it is trusted.
 #[derive(Debug)]
 struct OwnCertificates {
     usual: Arc<WebPkiServerVerifier>,
@@ -87,7 +87,7 @@ impl ServerCertVerifier for OwnCertificates {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let error = match self.usual.verify_server_cert(shown, intermediates, name, ocsp, now) {
-            // Its dates have been looked at before, its name has not.
+            // Its dates have been checked before this error, its name has not.
             Err(error) if is_about_an_authority(&error) && self.own.contains(shown) => error,
             verified => return verified,
         };
@@ -119,7 +119,7 @@ impl ServerCertVerifier for OwnCertificates {
     }
 }
 
-/// Whether the certificate was refused because it is an authority's. rustls has no name of its own for it.
+/// Returns true if the certificate was refused because it is an authority's. rustls has no variant for it.
 fn is_about_an_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {

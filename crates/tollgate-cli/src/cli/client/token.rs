@@ -1,4 +1,4 @@
-//! The token that a server asks for, from a file: on a command line other users could see it.
+//! The server's token, read from a file: on a command line other users could see it.
 
 use std::fmt;
 use std::fs::File;
@@ -9,10 +9,10 @@ use http::HeaderValue;
 
 use super::super::Report;
 
-/// The most bytes of a file of tokens that are read.
+/// Most bytes that are read of a token file.
 const FILE_BYTES_MAX: u64 = 128 << 10;
 
-/// A secret: it is shown to the server only.
+/// A token, which is sent to the server only.
 pub(super) struct BearerToken(String);
 
 impl fmt::Debug for BearerToken {
@@ -22,7 +22,7 @@ impl fmt::Debug for BearerToken {
 }
 
 impl BearerToken {
-    /// The first of a file; `option` named it. The server's own file will do.
+    /// Reads the first token of a file, which `option` named. The server's own file works.
     pub(super) fn read(path: &Path, option: &str) -> Result<BearerToken, Report> {
         let shown = path.display();
         let text = read(path).map_err(|error| {
@@ -31,7 +31,7 @@ impl BearerToken {
         })?;
         BearerToken::parse(&text).ok_or_else(|| {
             Report::new(format!("the token file {shown} has no token in its first line"))
-                .hint("write the token that the server knows: ASCII without spaces, nothing else")
+                .hint("write the server's token: ASCII without spaces, nothing else")
         })
     }
 

@@ -1,4 +1,4 @@
-//! `tollgate keys override`: other limits for one caller, set while the server runs.
+//! `tollgate keys override`: sets other limits for one caller at run time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::CallerArgs;
 use super::report::CompletedAction;
 use crate::settings::parse_duration;
 
-/// Give a caller limits of its own, or take them back
+/// Give a caller its own limits, or remove them
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "tollgate keys override [OPTIONS] <RULE> <KEY> --limit <RATE>...\n       \
@@ -22,19 +22,19 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) caller: CallerArgs,
 
-    /// A limit that applies instead of the rule's, such as 100/second; may be given several times
+    /// Limit instead of the rule's, such as 100/second; may be given several times
     #[arg(long = "limit", value_name = "RATE")]
     limits: Vec<String>,
 
-    /// Until when, such as 2026-12-31T23:59:59Z; for good unless given
+    /// End of the override, such as 2026-12-31T23:59:59Z; without an end unless given
     #[arg(long, value_name = "INSTANT", conflicts_with_all = ["time", "remove"])]
     until: Option<String>,
 
-    /// For how long, such as 2h
+    /// Duration of the override, such as 2h
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "remove")]
     time: Option<Duration>,
 
-    /// Take back what was set here; an override of a rules file stays
+    /// Remove an override set this way; one from a rules file stays
     #[arg(long)]
     remove: bool,
 }
@@ -49,7 +49,7 @@ impl Args {
             return json!({ "override": null });
         }
         let mut fields = json!({ "limits": self.limits });
-        // The server says what is wrong with an instant: it has the one reader of them.
+        // The server checks instants: it has the one parser for them.
         let until = self.time.map(|time| instant_after(SystemClock.now(), time));
         if let Some(until) = until.or_else(|| self.until.clone()) {
             fields["until"] = until.into();
@@ -58,7 +58,7 @@ impl Args {
     }
 }
 
-/// In whole seconds, rounded up.
+/// The instant after this time, in whole seconds, rounded up.
 fn instant_after(now: Micros, time: Duration) -> String {
     let at_s = now.after(Wait::at_least(time)).as_u64().div_ceil(1_000_000);
     let at_s = i64::try_from(at_s).expect("instants end below 2^53");

@@ -1,11 +1,11 @@
-//! What the server says about a caller, in sentences and a table.
+//! The report about a caller for people, in sentences and a table.
 
 use serde::Deserialize;
 
 use crate::cli::human_output::{printable, table, wait};
 use tollgate::Refusal;
 
-/// What was asked for, if the server has agreed.
+/// The action that the server has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompletedAction {
     Shown,
@@ -17,33 +17,33 @@ pub(super) enum CompletedAction {
     OverrideRemoved,
 }
 
-/// What `/api/keys` answers, as far as people are told.
+/// The response of `/api/keys`, as far as it is shown to people.
 #[derive(Deserialize)]
 pub(super) struct KeyReportBody {
     rule: String,
     key: String,
-    /// The key as log lines have it.
+    /// The hash of the key, as in log lines.
     hash: Option<String>,
     mode: String,
-    /// The rule only warns.
+    /// True if the rule only warns.
     #[serde(default)]
     soft: bool,
-    /// No rule applies to this caller.
+    /// True if no rule applies to this caller.
     #[serde(default)]
     exempt: bool,
-    /// Whether the rule refuses this caller; of a rule for a share of callers not all.
+    /// True if the rule is enforced for this caller; a rule may be enforced for a share of callers.
     #[serde(default = "yes")]
     enforced: bool,
-    /// The rule refuses whoever meets it everything.
+    /// True if the rule refuses every request.
     #[serde(default)]
     closed: bool,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<KeyReportOverride>,
     limits: Vec<KeyReportLimit>,
-    /// After a reset: whether there was anything to forget.
+    /// After a reset: true if there was anything to forget.
     reset: Option<bool>,
-    /// After a change, with a shared store: whether others know.
+    /// After a change, with a shared store: status of sharing it with other instances.
     shared: Option<String>,
 }
 
@@ -62,13 +62,13 @@ struct KeyReportLimit {
     tier: Option<String>,
     limit: String,
     max: u64,
-    /// Nobody knows, while the store does not answer.
+    /// Remaining units; unknown while the store is unavailable.
     remaining: Option<u64>,
     balance: Option<i64>,
     allowed: bool,
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
-    /// Why it would be refused.
+    /// The reason for a refusal.
     reason: Option<String>,
     decided_by: String,
 }
@@ -79,7 +79,7 @@ impl KeyReportLimit {
     }
 }
 
-/// What a limit says while its store does not answer.
+/// The reason of a limit whose store is unavailable.
 const UNAVAILABLE: &str = Refusal::StoreUnavailable.name();
 
 impl KeyReportBody {
@@ -107,17 +107,17 @@ impl KeyReportBody {
         let (rule, key) = (printable(&self.rule), printable(&self.key));
         match (done, self.reset) {
             (CompletedAction::Reset, Some(false)) => {
-                Some(format!("{rule} remembered nothing of {key}."))
+                Some(format!("{rule} has nothing stored for {key}."))
             }
             (CompletedAction::Reset, _) => Some(format!("{rule} has forgotten what {key} did.")),
             (CompletedAction::Granted(units), _) => Some(format!(
-                "{key} got {units} {} back under {rule}, as far as they were used.",
+                "{key} got {units} {} back under {rule}, at most as many as were used.",
                 if *units == 1 { "unit" } else { "units" }
             )),
             (CompletedAction::Unblocked, _) => Some(format!("{key} is not blocked under {rule}.")),
-            (CompletedAction::OverrideRemoved, _) => {
-                Some(format!("{key} has no limits of its own under {rule} that were set here."))
-            }
+            (CompletedAction::OverrideRemoved, _) => Some(format!(
+                "{key} has no limits of its own under {rule} that were set at run time."
+            )),
             (
                 CompletedAction::Shown | CompletedAction::Blocked | CompletedAction::OverrideSet,
                 _,
@@ -127,13 +127,13 @@ impl KeyReportBody {
 
     fn not_in_store(&self) -> Option<String> {
         (self.shared.as_deref() == Some("no")).then(|| {
-            "The store did not answer, so this was done at this server only: do it again when the store \
+            "The store did not answer, so this was done on this server only: repeat it when the store \
              answers."
                 .into()
         })
     }
 
-    /// What the caller's next request meets.
+    /// The answer to the caller's next request, as a sentence.
     fn next_request_text(&self) -> String {
         let (rule, key) = (printable(&self.rule), printable(&self.key));
         if self.exempt {
@@ -154,8 +154,8 @@ impl KeyReportBody {
                     None => "which refuses then".into(),
                 };
                 return format!(
-                    "Nobody knows what {key} has left: the store of {rule} ({limit}), {refuses}, does not \
-                     answer."
+                    "It is unknown what {key} has left: the store of {rule} ({limit}), {refuses}, is \
+                     unavailable."
                 );
             }
             return match (self.leniency(), one.retry_after_ms) {
@@ -181,26 +181,26 @@ impl KeyReportBody {
         }
     }
 
-    /// The limit that has no room: who waits longest decides; `None` is for ever. One that was judged is
-    /// a better reason than a store that does not answer.
+    /// The exceeded limit with the longest wait, where `None` means for ever. One that was decided comes
+    /// before one whose store is unavailable.
     fn exceeded(&self) -> Option<&KeyReportLimit> {
         let wait_of =
             |one: &&KeyReportLimit| (!one.is_unavailable(), one.retry_after_ms.unwrap_or(u64::MAX));
         self.limits.iter().filter(|one| !one.allowed).max_by_key(wait_of)
     }
 
-    /// Why the rule refuses nobody, if it does not.
+    /// The reason why the rule does not refuse this caller, if there is one.
     fn leniency(&self) -> Option<&'static str> {
         match &*self.mode {
-            "off" => Some("is off: it refuses nobody"),
-            "shadow" => Some("is in shadow mode: it counts and refuses nobody"),
+            "off" => Some("is off: it refuses nothing"),
+            "shadow" => Some("is in shadow mode: it counts but refuses nothing"),
             _ if self.soft => Some("only warns"),
             "enforce" => None,
             _ => (!self.enforced).then_some("is not enforced for this caller"),
         }
     }
 
-    /// How strict the rule is, unless its standing has said so.
+    /// The mode of the rule as a sentence, unless another sentence says it.
     fn strictness(&self) -> Option<String> {
         let rule = printable(&self.rule);
         let is_said =
@@ -213,12 +213,12 @@ impl KeyReportBody {
         }
     }
 
-    /// What a request of cost 1 meets under a limit, and how long it does.
+    /// The answer of a limit to a request of cost 1, and the wait.
     fn answer(&self, one: &KeyReportLimit) -> (&'static str, Option<u64>) {
         let lenient = self.leniency().is_some();
         match self.blocked_for_ms {
             _ if self.exempt => ("exempt", Some(0)),
-            // Both have to pass.
+            // Both the block and the limit have to pass.
             Some(block_ms) if !lenient => {
                 ("blocked", one.retry_after_ms.map(|limit_ms| limit_ms.max(block_ms)))
             }
@@ -233,10 +233,10 @@ impl KeyReportBody {
         let KeyReportOverride { until, run_time } = self.replaced_by.as_ref()?;
         let until = match until {
             Some(until) => format!("until {}", printable(until)),
-            None => "with no end".into(),
+            None => "without an end".into(),
         };
         let origin = match run_time {
-            true => "set while the server runs",
+            true => "set at run time",
             false => "from the rules file",
         };
         let still = if *done == CompletedAction::OverrideRemoved { "still " } else { "" };
@@ -246,8 +246,8 @@ impl KeyReportBody {
     fn crowded(&self) -> Option<String> {
         let shared = self.limits.iter().any(|one| one.decided_by == "overflow");
         shared.then(|| {
-            "The table is full: what is left is counted for several callers together. Raise \
-             --max-keys of the server."
+            "The table is full: this caller is counted together with others. Raise --max-keys of the \
+             server."
                 .into()
         })
     }
@@ -261,7 +261,7 @@ impl KeyReportBody {
         let row = |one: &KeyReportLimit| {
             let tier = one.tier.as_deref().unwrap_or(if tiers { "-" } else { "" });
             let left = match (one.balance, one.remaining) {
-                // In debt: how far.
+                // In debt: the negative balance.
                 (Some(balance @ ..0), _) => balance.to_string(),
                 (_, Some(remaining)) => remaining.to_string(),
                 (_, None) => "-".into(),
@@ -320,7 +320,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let want = "\
 api depends on the tier of user=42: these are the limits of each.
 api is enforced for 25% of callers.
-The table is full: what is left is counted for several callers together. Raise --max-keys of the server.
+The table is full: this caller is counted together with others. Raise --max-keys of the server.
 
   tier  limit       answer   left  of   retry in  full in
   -     99/hour     allowed  98    99   -         36.364 s
@@ -339,7 +339,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let text =
             report("enforce", "null", "null", &[unknown]).human_text(&CompletedAction::Shown);
         let want = "\
-Nobody knows what user=42 has left: the store of api (5/minute), which refuses then, does not answer.
+It is unknown what user=42 has left: the store of api (5/minute), which refuses then, is unavailable.
 
   limit     answer             left  of  retry in  full in
   5/minute  store_unavailable  -     5   1 s       -
@@ -399,7 +399,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 false,
                 "null",
                 &[USED],
-                format!("{OVER}is in shadow mode: it counts and refuses nobody."),
+                format!("{OVER}is in shadow mode: it counts but refuses nothing."),
                 &["over"],
             ),
             (
@@ -408,7 +408,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 false,
                 "null",
                 &[USED],
-                format!("{OVER}is off: it refuses nobody."),
+                format!("{OVER}is off: it refuses nothing."),
                 &["over"],
             ),
             // Blocked while the rule was strict.
@@ -428,8 +428,8 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 &[USED, PRO],
                 "api depends on the tier of user=42: these are the limits of each.\n\
-                 api only warns.\nThe table is full: what is left is counted for several callers \
-                 together. Raise --max-keys of the server."
+                 api only warns.\nThe table is full: this caller is counted together with others. \
+                 Raise --max-keys of the server."
                     .into(),
                 &["over", "allowed"],
             ),
@@ -509,7 +509,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 &[
                     "api has forgotten what user=42 did.",
                     plain,
-                    "api is in shadow mode: it counts and refuses nobody.",
+                    "api is in shadow mode: it counts but refuses nothing.",
                 ],
             ),
             (
@@ -518,7 +518,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 FREE,
                 CompletedAction::Shown,
-                &[plain, "api is off: it refuses nobody."],
+                &[plain, "api is off: it refuses nothing."],
             ),
             (
                 "enforce",
@@ -526,7 +526,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 "null",
                 FREE,
                 CompletedAction::Granted(1),
-                &["user=42 got 1 unit back under api, as far as they were used.", plain],
+                &["user=42 got 1 unit back under api, at most as many as were used.", plain],
             ),
             (
                 "enforce",
@@ -536,7 +536,7 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 CompletedAction::OverrideSet,
                 &[
                     plain,
-                    "user=42 has limits of its own, set while the server runs, until \
+                    "user=42 has limits of its own, set at run time, until \
                      2026-12-01T00:00:00Z.",
                 ],
             ),
@@ -547,9 +547,9 @@ In log lines the key is 1f2e3d4c5b6a7988.
                 FREE,
                 CompletedAction::OverrideRemoved,
                 &[
-                    "user=42 has no limits of its own under api that were set here.",
+                    "user=42 has no limits of its own under api that were set at run time.",
                     plain,
-                    "user=42 still has limits of its own, from the rules file, with no end.",
+                    "user=42 still has limits of its own, from the rules file, without an end.",
                 ],
             ),
             // One tier alone is the caller's.
@@ -570,10 +570,10 @@ In log lines the key is 1f2e3d4c5b6a7988.
         let mut nothing = report("enforce", "null", "null", &[]);
         nothing.reset = Some(false);
         let text = nothing.human_text(&CompletedAction::Reset);
-        assert!(text.starts_with("api remembered nothing of user=42.\nuser=42 is allowed: api"));
+        assert!(text.starts_with("api has nothing stored for user=42.\nuser=42 is allowed: api"));
         nothing.shared = Some("no".into());
         let text = nothing.human_text(&CompletedAction::Reset);
-        assert!(text.contains("\nThe store did not answer, so this was done at this server only"));
+        assert!(text.contains("\nThe store did not answer, so this was done on this server only"));
     }
 
     #[test]

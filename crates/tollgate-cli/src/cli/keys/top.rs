@@ -1,4 +1,4 @@
-//! `tollgate keys top`: the callers that ask most, or are refused most.
+//! `tollgate keys top`: the callers with the most requests, or the most refusals.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::Deserialize;
 use crate::cli::client::ClientRequest;
 use crate::cli::human_output::{printable, table};
 
-/// Show who asks most, or who is refused most
+/// Show the callers with the most requests, or the most refusals
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to count
-    #[arg(long, value_name = "WHAT", default_value = "requests")]
+    /// Order of the list
+    #[arg(long, value_name = "ORDER", default_value = "requests")]
     by: TopOrderArg,
 
-    /// How many callers to show, at most 100
+    /// Number of callers to show, at most 100
     #[arg(
         short,
         long = "number",
@@ -41,10 +41,10 @@ impl fmt::Display for TopOrderArg {
     }
 }
 
-/// What `/api/top` answers.
+/// The response of `/api/top`.
 #[derive(Deserialize)]
 pub(super) struct TopReply {
-    /// The time that is counted: this at most, half of it at least.
+    /// Length of the counted time: at most this, at least half of it.
     window_s: Option<u64>,
     top: Vec<TopReplyCaller>,
 }
@@ -53,10 +53,10 @@ pub(super) struct TopReply {
 struct TopReplyCaller {
     rule: String,
     key: String,
-    /// The key as log lines have it.
+    /// The hash of the key, as in log lines.
     hash: Option<String>,
     count: u64,
-    /// The count may be too high by this.
+    /// Largest possible error of the count, which may be too high.
     #[serde(default)]
     error: u64,
     refused: Option<u64>,
@@ -82,7 +82,7 @@ impl Args {
         }
         let row = |one: &TopReplyCaller| {
             let count = range_text(one.count, one.error);
-            // Counted by refusals, the count says it.
+            // In the order of refusals, the count is that of refusals already.
             let refused = one.refused.filter(|_| by == TopOrderArg::Requests);
             let refused = refused.map(|refused| range_text(refused, one.refused_error));
             let refused = refused.unwrap_or_default();
@@ -95,7 +95,7 @@ impl Args {
     }
 }
 
-/// A number that may be too high by so much.
+/// A number that may be too high by `error`.
 fn range_text(number: u64, error: u64) -> String {
     match error {
         0 => number.to_string(),

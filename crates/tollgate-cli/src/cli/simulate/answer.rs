@@ -1,4 +1,4 @@
-//! An answer as `--rules` prints it: the names and the order of `/v1/check`, times in microseconds.
+//! The output of an answer with `--rules`: the fields of `/v1/check`, with times in microseconds.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use tollgate_rules::{Answer, Enforcement, JudgedLimit};
 
 use super::Answers;
 
-/// What the rules said. Scripts rely on names and order.
+/// An answer of the rules. Scripts rely on names and order.
 #[derive(Serialize)]
 pub(super) struct RulesAnswerBody<'a> {
     allowed: bool,
@@ -23,7 +23,7 @@ pub(super) struct RulesAnswerBody<'a> {
     limits: Vec<RulesAnswerLimit<'a>>,
 }
 
-/// What one limit said.
+/// The state of one limit.
 #[derive(Serialize)]
 struct RulesAnswerLimit<'a> {
     rule: &'a str,
@@ -92,7 +92,7 @@ pub(super) fn print(answer: &Answer, answers: &mut Answers) -> io::Result<()> {
     )
 }
 
-/// Prints what two rule sets make of one request.
+/// Prints the answers of two rule sets to one request.
 pub(super) fn print_both(
     facts: Option<&RawValue>,
     [now, then]: [&Answer; 2],
@@ -101,7 +101,7 @@ pub(super) fn print_both(
     #[derive(Serialize)]
     struct ComparedAnswerLine<'a> {
         at: u64,
-        /// As the trace has them.
+        /// Facts as in the trace.
         facts: Option<&'a RawValue>,
         now: RulesAnswerBody<'a>,
         then: RulesAnswerBody<'a>,

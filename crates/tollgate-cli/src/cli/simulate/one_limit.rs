@@ -1,4 +1,4 @@
-//! A trace through one limit, which the options describe.
+//! Runs a trace through one limit, which the options describe.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -14,45 +14,45 @@ use super::trace::fields::text;
 use super::trace::{TraceFormat, TraceReader, TraceRequest};
 use super::{Answers, Args, CommandFailure, Report, replay, warn_if_crowded, whole_number};
 
-/// The key of requests that name none.
+/// Key of requests without one.
 const DEFAULT_KEY: &str = "default";
 
 const KEY_HINT: &str = r#"write text in quotes, such as "key":"a""#;
 
-/// Lines with keys.
+/// Format of lines with keys.
 const TRACE_FORMAT: TraceFormat = TraceFormat {
     subject_field: "key",
     line_hint: r#"write one object per line, such as {"at":1500000,"cost":1,"key":"a"}"#,
     fields_hint: r#"a line has "at" and, once each if at all, "cost" and "key""#,
 };
 
-/// The limit.
+/// Options of the limit.
 #[derive(Debug, clap::Args)]
 pub(super) struct LimitArgs {
-    /// The limit: 10/1s, 100/minute, "5 per 90s", 0.4/second, "100/minute burst 20"
+    /// Limit, such as 10/1s, 100/minute, "5 per 90s", 0.4/second, "100/minute burst 20"
     ///
-    /// Units of time are us, ms, s, m, h, d and w, or words such as minute. A month is not among
-    /// them, because its length varies.
+    /// Units of time are us, ms, s, m, h, d and w, or words such as minute. There is no month, because its
+    /// length varies.
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     rate: Option<String>,
 
-    /// Who decides; without it token_bucket if there is a burst, else sliding_window_counter
+    /// Algorithm; by default token_bucket if there is a burst, else sliding_window_counter
     #[arg(long, value_name = "NAME", value_parser = algorithm_parser())]
     algorithm: Option<Algorithm>,
 
-    /// The most that may pass at one instant (buckets)
+    /// Largest number of units that may pass at one instant (buckets)
     #[arg(long, value_name = "UNITS", allow_negative_numbers = true, value_parser = burst)]
     burst: Option<u64>,
 
-    /// Delay instead of passing a burst at once (leaky_bucket)
+    /// Delay requests instead of passing a burst at once (leaky_bucket)
     #[arg(long)]
     queue: bool,
 
-    /// Where windows begin: whole periods since the Unix epoch, or the first request (fixed_window)
-    #[arg(long, value_name = "WHERE", value_parser = ["epoch", "first_hit"])]
+    /// Start of windows: whole periods since the Unix epoch, or the first request (fixed_window)
+    #[arg(long, value_name = "START", value_parser = ["epoch", "first_hit"])]
     align: Option<String>,
 
-    /// Let windows begin whole periods before and after this instant (fixed_window)
+    /// Start windows whole periods before and after this time (fixed_window)
     ///
     /// In microseconds since the Unix epoch.
     #[arg(
@@ -64,11 +64,11 @@ pub(super) struct LimitArgs {
     )]
     anchor: Option<u64>,
 
-    /// Give each key windows of its own, offset by a hash of the key (fixed_window)
+    /// Give each key its own windows, offset by a hash of the key (fixed_window)
     #[arg(long)]
     stagger: bool,
 
-    /// Count in so many whole sub-buckets, never above the rate (sliding_window_counter)
+    /// Number of whole sub-buckets to count in, never above the rate (sliding_window_counter)
     #[arg(
         long,
         value_name = "COUNT",
@@ -78,7 +78,7 @@ pub(super) struct LimitArgs {
     buckets: Option<u64>,
 }
 
-/// Answers request after request.
+/// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFailure> {
     let limit = args.limit.build().map_err(CommandFailure::Input)?;
     let mut trace = TraceReader::open(trace, &TRACE_FORMAT)?;
@@ -101,7 +101,7 @@ fn key_of<'a>(request: &TraceRequest<'a>) -> Result<Cow<'a, str>, CommandFailure
     text(key).ok_or_else(|| request.line.wrong_value(key, "key", "which is not text", KEY_HINT))
 }
 
-/// One answer, as it is printed. Scripts rely on names and order.
+/// The output of an answer. Scripts rely on names and order.
 #[derive(Serialize)]
 struct LimitAnswerLine<'a> {
     at: u64,
@@ -171,13 +171,13 @@ impl LimitArgs {
     }
 }
 
-/// Lists the five, in help and in errors.
+/// Value parser that lists all algorithms, in help and in errors.
 fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
         .map(|name| name.parse().expect("only names of Algorithm::ALL are possible"))
 }
 
-/// Reads a burst. Whether it is possible, the limit says.
+/// Parses a burst. Building the limit checks its range.
 fn burst(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("write a whole number from 1 to {MAX_EXACT}"))
 }

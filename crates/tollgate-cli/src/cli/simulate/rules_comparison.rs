@@ -1,8 +1,8 @@
-//! `--against`: what a candidate would change for callers, before it is deployed.
+//! `--against`: shows what candidate rules would change for callers, before they are deployed.
 //!
-//! Both rule sets see the same requests, each with a table of its own. A request has changed if its
-//! caller would notice: it is refused or allowed instead, held back for another time, or refused by
-//! another rule. Other numbers alone are not a change: every edited limit has other numbers.
+//! Both rule sets get the same requests, each with its own table. A request has changed if its caller would
+//! notice: it is refused or allowed instead, delayed for another time, or refused by another rule. Other
+//! numbers alone are not a change: every edited limit has other numbers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -17,13 +17,13 @@ use super::trace_line::TraceLine;
 use super::with_rules::SimRules;
 use super::{CommandFailure, answer, replay};
 
-/// Reasons that are shown, of each kind of change.
+/// Most reasons that are shown for each kind of change.
 const REASONS_SHOWN_MAX: usize = 10;
 
-/// Callers that are told apart: 2 MB. More are counted as "at least".
+/// Most distinct callers that are counted, in 2 MB. Beyond that the count is "at least".
 const CALLERS_MAX: usize = 100_000;
 
-/// Characters of a path that are shown.
+/// Most characters of a path that are shown.
 const PATH_CHARS_MAX: usize = 60;
 
 /// Prints each request that the second rule set answers differently, and then a summary.
@@ -47,20 +47,20 @@ pub(super) fn compare(
     outcome?;
     match people {
         true => write!(io::stdout(), "{comparison}").map_err(CommandFailure::from_output)?,
-        // The answers are out; a closed standard error is no reason to fail.
+        // The answers are printed: a closed standard error is no reason to fail.
         false => drop(write!(io::stderr(), "{comparison}")),
     }
     Ok(())
 }
 
-/// What changes over a whole trace.
+/// Changes over a whole trace.
 #[derive(Default)]
 struct RulesComparison {
     now: TraceTally,
     then: TraceTally,
     newly_refused: ChangedRequests,
     newly_allowed: ChangedRequests,
-    /// Held back for another time, or refused by another rule.
+    /// Requests delayed for another time, or refused by another rule.
     changed_otherwise: ChangedRequests,
 }
 
@@ -68,22 +68,22 @@ struct RulesComparison {
 #[derive(Default)]
 struct ChangedRequests {
     requests: u64,
-    /// By hash. Bound: `CALLERS_MAX`.
+    /// Hashes of callers. Bound: `CALLERS_MAX`.
     callers: HashSet<u64>,
     hasher: RandomState,
-    /// By rule and limit. Bound: the limits of both sets.
+    /// Reasons by rule and limit. Bound: the limits of both sets.
     reasons: BTreeMap<(Box<str>, Box<str>), ChangeReason>,
 }
 
 /// Requests that change because of one limit.
 struct ChangeReason {
     requests: u64,
-    /// The first of them.
+    /// The first such request.
     first: String,
 }
 
 impl RulesComparison {
-    /// Counts a request. Whether it has changed.
+    /// Counts a request. Returns true if it has changed.
     fn add(
         &mut self,
         request: &TraceRequest<'_>,
@@ -106,7 +106,7 @@ impl RulesComparison {
     }
 }
 
-/// The rule and the limit that decided; nothing if none applied.
+/// The rule and the limit that decided; empty if none applied.
 fn deciding_limit(answer: &Answer) -> (&str, &str) {
     answer.binding().map(|binding| (binding.rule, binding.limit)).unwrap_or_default()
 }
@@ -138,8 +138,8 @@ impl ChangedRequests {
     }
 }
 
-/// Where it is in the trace, and what it was. Who it was stands in the trace: names and addresses
-/// are people's, and summaries are passed on.
+/// Position, method and path of a request. The caller is left out: summaries are passed on, and names and
+/// addresses are personal data.
 fn describe_request(request: &TraceRequest<'_>, asked: &TraceLine<'_>) -> String {
     let method = asked.method.as_deref().unwrap_or("-");
     let path = asked.path.as_deref().unwrap_or("-");

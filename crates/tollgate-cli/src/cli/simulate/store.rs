@@ -1,4 +1,4 @@
-//! Where a simulation keeps state: in this process, or in a store that is asked at the trace's instants.
+//! The store of a simulation: memory, or a Redis that decides at the times of the trace.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
@@ -12,31 +12,31 @@ use tollgate_rules::expect_ready;
 use super::{Args, CommandFailure, Report};
 use crate::settings::StoreChoice;
 
-/// How long one answer may take: nobody but the simulation waits for it.
+/// Timeout of one call: only the simulation waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long connecting may take.
+/// Timeout of connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// Between two looks whether it is connected.
+/// Interval between two checks of the connection.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Where a simulation keeps state.
+/// The store of a simulation.
 #[derive(Debug)]
 pub(super) enum SimStore {
     Memory(Box<MemoryStore>),
     Redis(Box<SimRedisStore>),
 }
 
-/// A store, and what drives it.
+/// A Redis store with its runtime.
 #[derive(Debug)]
 pub(super) struct SimRedisStore {
     store: RedisStore,
     runtime: Runtime,
-    /// Why it has not answered; what was answered in its place is not to be told.
+    /// The first error. Answers made up in its place must not be printed.
     first_error: Mutex<Option<StoreError>>,
 }
 
 impl SimStore {
-    /// The store of the options, under a prefix that nobody else has.
+    /// Opens the store of the options, with a unique prefix of keys.
     pub(super) fn open(args: &Args) -> Result<SimStore, CommandFailure> {
         Ok(match &args.store {
             StoreChoice::Memory => {
@@ -45,7 +45,7 @@ impl SimStore {
             }
             StoreChoice::Redis(url) => {
                 let cannot =
-                    |error| CommandFailure::Input(Report::new(format!("no runtime: {error}")));
+                    |error| CommandFailure::Input(Report::new(format!("cannot start: {error}")));
                 let runtime = Builder::new_current_thread().enable_all().build();
                 let runtime = runtime.map_err(cannot)?;
                 let options = RedisOptions {
@@ -67,7 +67,7 @@ impl SimStore {
         })
     }
 
-    /// The table, if state is in this process.
+    /// The table of the memory store.
     pub(super) fn memory(&self) -> Option<&MemoryStore> {
         match self {
             SimStore::Memory(store) => Some(store),
@@ -75,7 +75,7 @@ impl SimStore {
         }
     }
 
-    /// What a future answers that asks this store.
+    /// Runs a future that uses this store.
     pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, CommandFailure> {
         let redis = match self {
             SimStore::Memory(_) => return Ok(expect_ready(answer)),
@@ -89,7 +89,7 @@ impl SimStore {
     }
 }
 
-/// Waits until there is a connection.
+/// Waits for a connection.
 async fn connected(store: &RedisStore, url: &str) -> Result<(), CommandFailure> {
     let is_up = async {
         while !store.link_stats().is_up() {
@@ -105,17 +105,17 @@ async fn connected(store: &RedisStore, url: &str) -> Result<(), CommandFailure> 
     })
 }
 
-/// Keys of two simulations never meet.
+/// A random prefix, so that simulations do not share keys.
 fn prefix() -> Result<KeyPrefix, Report> {
     let mut random = [0; 8];
     let filled = aws_lc_rs::rand::fill(&mut random);
-    filled.map_err(|_| Report::new("the system gives no random numbers"))?;
+    filled.map_err(|_| Report::new("cannot get random numbers from the system"))?;
     let prefix = format!("tollgate-simulate-{}", const_hex::encode(random));
     prefix.parse().map_err(|error| Report::new(format!("{prefix}: {error}")))
 }
 
 impl SimRedisStore {
-    /// What it says; if it says nothing, that is kept, and the other is said.
+    /// Returns the answer; on an error, records it and returns the other value.
     async fn or_record_error<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,

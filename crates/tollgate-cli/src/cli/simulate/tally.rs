@@ -1,4 +1,4 @@
-//! What rules did to a whole trace, for people.
+//! Summary of the decisions of a whole trace, for people.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,22 +11,22 @@ pub(super) struct TraceTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
     delayed: u64,
-    /// No rule applied to them.
+    /// Requests to which no rule applied.
     unmatched: u64,
-    /// Bound: the rules of a set.
+    /// Counts by rule. Bound: the rules of a set.
     pub(super) rules: BTreeMap<Box<str>, RuleTally>,
 }
 
 /// Counts of one rule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RuleTally {
-    /// Requests it applied to.
+    /// Requests that the rule applied to.
     matched: u64,
-    /// Requests it was the reason to refuse: the one with the longest wait, if several refuse.
+    /// Requests refused by the rule: if several refuse, by the one with the longest wait.
     pub(super) refused: u64,
-    /// Requests it would refuse, were it not in shadow.
+    /// Requests that the rule would have refused if it were not in shadow.
     pub(super) in_shadow: u64,
-    /// Requests it warned about.
+    /// Requests that the rule warned about.
     pub(super) warned: u64,
 }
 
@@ -41,7 +41,7 @@ impl TraceTally {
         }
         let (mut last, mut said) = (None, [false; 2]);
         for judged in answer.limits() {
-            // The limits of a rule stand together, and count as one.
+            // The limits of a rule are adjacent, and count as one.
             if last.replace(judged.rule) != Some(judged.rule) {
                 said = [false; 2];
                 self.rule(judged.rule).matched += 1;
@@ -60,7 +60,7 @@ impl TraceTally {
     }
 
     fn rule(&mut self, name: &str) -> &mut RuleTally {
-        // Most names are there already: no text is made for them.
+        // Most names exist already: no string is allocated for them.
         if !self.rules.contains_key(name) {
             self.rules.insert(name.into(), RuleTally::default());
         }
@@ -88,8 +88,7 @@ impl fmt::Display for TraceTally {
     }
 }
 
-/// A line for each rule that has something to show. After the first two, columns without any number
-/// are left out.
+/// Writes a line for each rule with a count. After the first two, empty columns are left out.
 pub(super) fn table<'a>(
     f: &mut fmt::Formatter<'_>,
     heads: &[&str],

@@ -1,7 +1,7 @@
-//! The trace as people write it: JSON lines, read one at a time, with the place of every mistake.
+//! Reader of traces: JSON lines, read one at a time, with the position of every mistake.
 //!
-//! A line says when (`at`), how much (`cost`), and whom it is about: a `key`, or `facts` that rules
-//! look at. The first two are read here; what the third means is the business of whoever asks.
+//! A line has a time (`at`), a `cost`, and a subject: a `key`, or `facts` for rules. The first two are parsed
+//! here, the subject by the caller.
 
 use std::fmt;
 use std::fs::File;
@@ -18,7 +18,7 @@ use fields::{LineFields, shortened_value, whole_number};
 
 pub(super) mod fields;
 
-/// The longest line, without its end. A trace without line ends must not fill the memory.
+/// Longest line, without its line break. A trace without line breaks must not fill the memory.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes read at once.
@@ -28,10 +28,10 @@ const AT_HINT: &str =
     "write whole microseconds since the Unix epoch, from 0 to 9007199254740991 (2^53 - 1)";
 const COST_HINT: &str = "write a whole number of units, from 0 to 18446744073709551615 (2^64 - 1)";
 
-/// What the lines of a trace look like.
+/// Format of the lines of a trace.
 #[derive(Debug)]
 pub(super) struct TraceFormat {
-    /// The field beside `at` and `cost`.
+    /// Name of the field beside `at` and `cost`.
     pub(super) subject_field: &'static str,
     pub(super) line_hint: &'static str,
     pub(super) fields_hint: &'static str,
@@ -41,19 +41,19 @@ pub(super) struct TraceFormat {
 pub(super) struct TraceRequest<'a> {
     pub(super) at: Micros,
     pub(super) cost: Option<u64>,
-    /// Whom it is about, as it is written.
+    /// The key or the facts, not yet parsed.
     pub(super) subject: Option<&'a RawValue>,
     pub(super) line: TraceLineText<'a>,
 }
 
-/// A trace, and the line it is at.
+/// A trace and its current line.
 pub(super) struct TraceReader {
     name: String,
     form: &'static TraceFormat,
     reader: BufReader<Box<dyn Read>>,
-    /// Bound: `LINE_BYTES_MAX` and its end.
+    /// The current line. Bound: `LINE_BYTES_MAX` and its line break.
     line: Vec<u8>,
-    /// Counts from 1; blank lines too.
+    /// Number of the line, from 1, counting blank lines.
     number: u64,
 }
 
@@ -78,12 +78,12 @@ impl TraceReader {
         TraceReader { name, form, reader, line: Vec::new(), number: 0 }
     }
 
-    /// Whether the next line is not here yet.
+    /// Returns true if reading the next line may block.
     pub(super) fn may_wait(&self) -> bool {
         !self.reader.buffer().contains(&b'\n')
     }
 
-    /// Moves to the next line that is not blank. `false`: there is none.
+    /// Moves to the next line that is not blank. Returns false at the end.
     pub(super) fn advance(&mut self) -> Result<bool, CommandFailure> {
         loop {
             self.line.clear();
@@ -153,7 +153,7 @@ impl TraceReader {
         self.mistake_at(offset, format!("the line is not JSON: {what}"), line_hint)
     }
 
-    /// A mistake `offset` bytes into this line. Columns count characters, from 1.
+    /// The failure for a mistake at this byte of the line. Columns count characters, from 1.
     fn mistake_at(&self, offset: usize, problem: impl fmt::Display, hint: &str) -> CommandFailure {
         let before = &self.line[..offset.min(self.line.len())];
         let column = String::from_utf8_lossy(before).chars().count() + 1;
@@ -167,7 +167,7 @@ impl TraceReader {
     }
 }
 
-/// The line a request is on: whatever is wrong with a part of it is told with its place.
+/// The line of a request, for errors with a position.
 #[derive(Clone, Copy)]
 pub(super) struct TraceLineText<'a> {
     trace: &'a TraceReader,
@@ -175,12 +175,12 @@ pub(super) struct TraceLineText<'a> {
 }
 
 impl<'a> TraceLineText<'a> {
-    /// `FILE:LINE`.
+    /// The position as `FILE:LINE`.
     pub(super) fn place(&self) -> String {
         self.trace.place()
     }
 
-    /// The values of these fields, and no others, each given once if at all.
+    /// The values of these fields. Others, and duplicates, are errors.
     pub(super) fn pick<const N: usize>(
         &self,
         fields: &LineFields<'a>,
@@ -190,13 +190,13 @@ impl<'a> TraceLineText<'a> {
         fields.pick(names).map_err(|(name, is)| self.unknown_field(name, is, hint))
     }
 
-    /// A field that has no business there.
+    /// The failure for an unknown or duplicate field.
     pub(super) fn unknown_field(&self, name: &RawValue, is: &str, hint: &str) -> CommandFailure {
         let problem = format!("the field {} {is}", shortened_value(name));
         self.trace.mistake_at(self.offset(name), problem, hint)
     }
 
-    /// A value that is not what its field has.
+    /// The failure for a wrong value.
     pub(super) fn wrong_value(
         &self,
         value: &RawValue,
@@ -208,13 +208,13 @@ impl<'a> TraceLineText<'a> {
         self.trace.mistake_at(self.offset(value), problem, hint)
     }
 
-    /// Where a part of the line begins.
+    /// Offset of a part of the line.
     fn offset(&self, part: &RawValue) -> usize {
         part.get().as_ptr().addr().saturating_sub(self.text.as_ptr().addr())
     }
 }
 
-/// Where the first thing on a line begins.
+/// Offset of the first character that is not a space.
 fn start(text: &str) -> usize {
     text.len() - text.trim_ascii_start().len()
 }

@@ -1,5 +1,4 @@
-//! The facts of a request as a trace has them: the same names as in `/v1/check`, with the same
-//! meaning.
+//! The facts of a request in a trace: the same names and meanings as in `/v1/check`.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use super::trace::fields::{LineFields, text};
 use super::trace::{TraceFormat, TraceLineText, TraceRequest};
 use super::with_rules::SimRules;
 
-/// Lines with facts.
+/// Format of lines with facts.
 pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
     subject_field: "facts",
     line_hint: r#"write one object per line, such as {"at":1500000,"facts":{"path":"/api","user":"42"}}"#,
@@ -31,7 +30,7 @@ const IP_HINT: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""
 const ENTRIES_HINT: &str = r#"write a descriptor of Envoy, such as "domain":"edge","entries":[["remote_address","192.0.2.1"]]"#;
 const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
 
-/// What a line says about a request. Everything is optional, and `null` is nothing.
+/// The facts of a line. All are optional, and `null` is the same as missing.
 #[derive(Default)]
 pub(super) struct TraceLine<'a> {
     pub(super) method: Option<Cow<'a, str>>,
@@ -41,7 +40,7 @@ pub(super) struct TraceLine<'a> {
     tier: Option<Cow<'a, str>>,
     pub(super) api_key: Option<Cow<'a, str>>,
     headers: Vec<TraceHeader<'a>>,
-    /// Of Envoy: then the other facts are not there.
+    /// Descriptor of Envoy, instead of the other facts.
     descriptor: Option<(TraceDescriptor<'a>, DescriptorPosition<'a>)>,
     cost: Option<u64>,
 }
@@ -49,10 +48,10 @@ pub(super) struct TraceLine<'a> {
 /// A descriptor: its domain and its entries.
 type TraceDescriptor<'a> = (Cow<'a, str>, Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-/// Where it stands.
+/// Position of a descriptor.
 type DescriptorPosition<'a> = (TraceLineText<'a>, &'a RawValue);
 
-/// Name and value.
+/// Name and value of a header.
 type TraceHeader<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 impl<'a> TraceLine<'a> {
@@ -89,7 +88,7 @@ impl<'a> TraceLine<'a> {
         })
     }
 
-    /// What these rules answer.
+    /// Decides by these rules.
     pub(super) fn decide(&self, sim: &SimRules, at: Micros) -> Result<Answer, CommandFailure> {
         let SimRules { gatekeeper, store, .. } = sim;
         if let Some(descriptor) = &self.descriptor {
@@ -112,7 +111,7 @@ impl<'a> TraceLine<'a> {
         store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
     }
 
-    /// The same for a descriptor, as Envoy asks.
+    /// Decides a descriptor, as for Envoy.
     fn decide_descriptor(
         &self,
         ((domain, entries), (line, facts)): &(TraceDescriptor<'_>, DescriptorPosition<'_>),
@@ -138,7 +137,7 @@ impl<'a> TraceLine<'a> {
     }
 }
 
-/// Reads a descriptor, beside which no other fact stands.
+/// Reads a descriptor, which excludes other facts.
 fn read_descriptor<'a>(
     line: &TraceLineText<'a>,
     (facts, other): (&'a RawValue, Option<&'a RawValue>),

@@ -1,4 +1,4 @@
-//! A trace through rules: every answer, or what happened in total.
+//! Runs a trace through rules: prints every answer, or a summary.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
 use super::{Args, CommandFailure, answer, check, replay, rules_comparison, warn_if_crowded};
 
-/// Answers request after request.
+/// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     let now = SimRules::open(&args.rules, args)?;
     let then = match &args.against[..] {
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Counts requests that pass because they lack facts: a server would answer some of them an error.
+/// Number of requests that are allowed because they lack facts: a server would refuse some of them.
 #[derive(Debug, Default)]
 struct MissingFactsCount(Mutex<(u64, Option<String>)>);
 
@@ -53,11 +53,11 @@ impl MissingFactsCount {
     fn warn(&self) {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (requests, Some(first)) = &*seen {
-            // The answers are out; a closed standard error is no reason to fail.
+            // The answers are printed: a closed standard error is no reason to fail.
             let _ = writeln!(
                 io::stderr(),
-                "warning: requests that passed because they lack facts: {requests}; the first: {first}\n\
-                 hint: /v1/check answers 400 to such questions, unless the server is started with \
+                "warning: requests allowed because they lack facts: {requests}; the first: {first}\n\
+                 hint: /v1/check answers such requests with 400, unless the server is started with \
                  --missing-facts allow"
             );
         }
@@ -78,7 +78,7 @@ impl SimRules {
     fn open(paths: &[PathBuf], args: &Args) -> Result<SimRules, CommandFailure> {
         let Compilation { rules, diagnostics, .. } = check::compile_paths(paths, None);
         let Some(rules) = rules else {
-            // The exit code says enough if standard error is closed.
+            // If standard error is closed, the exit code is enough.
             let _ = write!(io::stderr(), "{diagnostics}");
             return Err(CommandFailure::Reported);
         };
@@ -105,7 +105,7 @@ fn decide(trace: &mut TraceReader, rules: &SimRules, people: bool) -> Result<(),
     Ok(())
 }
 
-/// One decision has room for so many limits.
+/// Warns of limits that were left out because too many apply to one request.
 fn warn_if_left_out(gatekeeper: &SimGatekeeper) {
     let left_out = gatekeeper.stats().left_out;
     if left_out > 0 {
@@ -113,7 +113,7 @@ fn warn_if_left_out(gatekeeper: &SimGatekeeper) {
         let _ = writeln!(
             io::stderr(),
             "warning: {left_out} times a limit was left out, because more than {MAX_LIMITS} apply \
-             to one request\nhint: let fewer rules match the same request"
+             to one request\nhint: make the rules more specific, so that fewer match the same request"
         );
     }
 }

@@ -2,6 +2,9 @@
 
 use tollgate_rules::stripes::StripedCounters;
 
+use crate::listeners::service::ListenerMetrics;
+use crate::metrics::exposition::{MetricKind, MetricsPage};
+
 /// A gRPC status code that this listener uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrpcCode {
@@ -49,6 +52,16 @@ impl GrpcCodeCounters {
     /// Number of replies with each code, by name.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CODES.iter().map(|(_, _, name)| *name).zip(self.0.sums())
+    }
+}
+
+impl ListenerMetrics for GrpcCodeCounters {
+    fn write(&self, page: &mut MetricsPage) {
+        let help = "Calls answered on the grpc listener, by gRPC code.";
+        let mut answered = page.family("tollgate_grpc_responses_total", MetricKind::Counter, help);
+        for (code, count) in self.sums() {
+            answered.sample(&[("code", code)], count);
+        }
     }
 }
 

@@ -23,10 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{Response, request};
 
+use super::DataContext;
 use super::check_service::CheckService;
 use super::facts::escape_non_utf8;
 use crate::listeners::connection::{Handler, ResponseBody};
 use crate::listeners::request_body::RequestBody;
+use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use call::{GrpcError, GrpcResult};
 use code::{GrpcCode, GrpcCodeCounters};
@@ -36,13 +38,25 @@ use messages::{HealthCheckRequest, RateLimitRequest};
 const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// Answers on the grpc listener.
-pub(crate) struct EnvoyListener {
-    pub(crate) checks: CheckService,
+struct EnvoyListener {
+    checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<Tokens>>,
     /// Set while the server stops; health checks report it.
-    pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) codes: Arc<GrpcCodeCounters>,
+    stopping: Arc<AtomicBool>,
+    codes: Arc<GrpcCodeCounters>,
+}
+
+/// Builds the grpc listener.
+pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
+    let codes = Arc::<GrpcCodeCounters>::default();
+    let listener = EnvoyListener {
+        checks: context.checks(),
+        tokens: context.tokens.clone(),
+        stopping: context.stopping.clone(),
+        codes: codes.clone(),
+    };
+    context.http_service(listener).with_metrics(codes)
 }
 
 /// A gRPC method.

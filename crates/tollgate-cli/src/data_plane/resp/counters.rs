@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_rules::stripes::StripedCounters;
 
 use super::commands::{COMMANDS, RespCommand};
+use crate::listeners::service::ListenerMetrics;
+use crate::metrics::exposition::{MetricKind, MetricsPage};
 
 const OTHER_COMMAND: usize = COMMANDS.len();
 
@@ -85,6 +87,34 @@ impl RespCounters {
     /// Number of calls of `CL.THROTTLE`, by outcome.
     pub(crate) fn throttle_sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["allowed", "refused"].into_iter().zip(self.throttled.sums())
+    }
+}
+
+impl ListenerMetrics for RespCounters {
+    fn write(&self, page: &mut MetricsPage) {
+        let help = "Commands of Redis clients, by name.";
+        let mut commands = page.family("tollgate_resp_commands_total", MetricKind::Counter, help);
+        for (command, count) in self.command_sums() {
+            commands.sample(&[("command", command)], count);
+        }
+        let help = "Error replies to Redis clients, by reason.";
+        let mut errors = page.family("tollgate_resp_errors_total", MetricKind::Counter, help);
+        for (reason, count) in self.error_sums() {
+            errors.sample(&[("reason", reason)], count);
+        }
+        let help = "Calls of CL.THROTTLE, by outcome.";
+        let mut throttled = page.family("tollgate_throttle_calls_total", MetricKind::Counter, help);
+        for (outcome, count) in self.throttle_sums() {
+            throttled.sample(&[("outcome", outcome)], count);
+        }
+        let help = "Sets of numbers that CL.THROTTLE is called with and that are kept.";
+        page.family("tollgate_throttle_sets", MetricKind::Gauge, help)
+            .sample(&[], self.limits_in_use());
+        let help =
+            "Calls of CL.THROTTLE that are counted separately, because too many sets are in use.";
+        let mut apart =
+            page.family("tollgate_throttle_calls_apart_total", MetricKind::Counter, help);
+        apart.sample(&[], self.overflow_calls());
     }
 }
 

@@ -36,26 +36,27 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use audit::Audit;
 use connection::RespConnection;
+use counters::RespCounters;
 use reply_allowance::{REPLY_ALLOWANCE_LIMITS, SharedAllowance};
 use throttle_limits::ThrottleLimits;
 
+use super::DataContext;
 use crate::listeners::protocol::Protocol;
+use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
 use crate::metrics::DecisionTiming;
 use crate::settings::OnMissingFacts;
 use crate::store::{ChangeConfirmer, ServerGatekeeper};
 
-pub(crate) use audit::Audit;
-pub(crate) use counters::RespCounters;
-
 /// Idle timeout: practically none. Redis clients keep unused connections in pools and do not expect the server to
 /// close them, so only the caps on connections bound them.
 const NO_IDLE_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Answers on the resp listener.
-pub(crate) struct RespListener {
+struct RespListener {
     gatekeeper: Arc<ServerGatekeeper>,
     /// Confirms that resets have reached the store.
     changes: ChangeConfirmer,
@@ -73,47 +74,22 @@ pub(crate) struct RespListener {
     reply_allowance: Arc<SharedAllowance>,
 }
 
-impl RespListener {
-    pub(crate) fn new(
-        (gatekeeper, changes): (Arc<ServerGatekeeper>, ChangeConfirmer),
-        tokens: Option<Arc<Tokens>>,
-        timing: Arc<DecisionTiming>,
-        timeouts: ConnectionTimeouts,
-        audit: Audit,
-        missing_facts: OnMissingFacts,
-    ) -> RespListener {
-        let counters = Arc::<RespCounters>::default();
-        RespListener {
-            gatekeeper,
-            changes,
-            tokens,
-            timing,
-            timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..timeouts },
-            audit,
-            missing_facts,
-            throttle_limits: ThrottleLimits::new(counters.clone()),
-            counters,
-            reply_allowance: SharedAllowance::new(REPLY_ALLOWANCE_LIMITS),
-        }
-    }
-
-    /// Logs the resets that had no line of their own, every second, for as long as the runtime lives.
-    pub(crate) async fn log_suppressed_resets(self: Arc<RespListener>) {
-        loop {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            self.audit.log_due_resets(self.gatekeeper.now());
-        }
-    }
-
-    /// Logs the resets that are left when the server stops.
-    pub(crate) fn log_remaining_resets(&self) {
-        self.audit.log_remaining_resets();
-    }
-
-    /// Counters for metrics.
-    pub(crate) fn counters(&self) -> Arc<RespCounters> {
-        self.counters.clone()
-    }
+/// Builds the resp listener.
+pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
+    let counters = Arc::<RespCounters>::default();
+    let listener = RespListener {
+        gatekeeper: context.gatekeeper.clone(),
+        changes: context.changes.clone(),
+        tokens: context.tokens.clone(),
+        timing: context.timing.clone(),
+        timeouts: ConnectionTimeouts { idle: NO_IDLE_TIMEOUT, ..context.timeouts },
+        audit: Audit::new(context.logs, context.names.clone()),
+        missing_facts: context.missing_facts,
+        throttle_limits: ThrottleLimits::new(counters.clone()),
+        counters: counters.clone(),
+        reply_allowance: SharedAllowance::new(REPLY_ALLOWANCE_LIMITS),
+    };
+    ListenerService::new(listener).with_metrics(counters)
 }
 
 impl Protocol for RespListener {
@@ -124,6 +100,18 @@ impl Protocol for RespListener {
 
     fn timeouts(&self) -> &ConnectionTimeouts {
         &self.timeouts
+    }
+
+    /// Logs the resets that had no line of their own, every second.
+    async fn background(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.audit.log_due_resets(self.gatekeeper.now());
+        }
+    }
+
+    fn drained(&self) {
+        self.audit.log_remaining_resets();
     }
 
     async fn serve<S>(

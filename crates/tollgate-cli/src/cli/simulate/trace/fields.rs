@@ -1,7 +1,7 @@
-//! The parts of a line as they are written.
+//! The fields of a line, unparsed.
 //!
-//! Values stay text until they are checked. So a number is never rounded on its way through a
-//! float, and a message shows what was written.
+//! Values stay text until they are checked, so that no number is rounded as a float, and messages show the
+//! value as written.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,15 +10,14 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Characters of a wrong value that a message shows.
+/// Most characters of a wrong value in a message.
 const SHOWN_CHARS_MAX: usize = 40;
 
-/// The names and values of an object, in order, each a part of the line.
+/// The names and values of an object, in order, borrowed from the line.
 pub(in super::super) struct LineFields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'a> LineFields<'a> {
-    /// The values of these names. Fails on the first name that is unknown or was there before, with
-    /// what it is.
+    /// The values of these names. Fails with the first name that is unknown or duplicate, and the problem.
     pub(super) fn pick<const N: usize>(
         &self,
         names: [&str; N],
@@ -68,7 +67,7 @@ impl<'de> Deserialize<'de> for LineFields<'de> {
     }
 }
 
-/// Text, borrowed where it has no escapes; `None`: the value is something else.
+/// A string, borrowed if it has no escapes; `None` if the value is something else.
 pub(in super::super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct TraceText<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -76,7 +75,7 @@ pub(in super::super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|TraceText(text)| text)
 }
 
-/// A whole number up to `most`, or what is wrong with it.
+/// A whole number up to `most`, or the problem.
 pub(super) fn whole_number(value: &RawValue, most: u64) -> Result<u64, &'static str> {
     let text = value.get();
     match text.as_bytes() {
@@ -89,7 +88,7 @@ pub(super) fn whole_number(value: &RawValue, most: u64) -> Result<u64, &'static 
     }
 }
 
-/// A value as it is written, unless it is long.
+/// A value as written, shortened if it is long.
 pub(super) fn shortened_value(value: &RawValue) -> Cow<'_, str> {
     let text = value.get();
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
