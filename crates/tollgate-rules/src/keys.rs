@@ -382,7 +382,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     /// Returns true if a count of this caller is kept under several sets of numbers, for example
     /// those of a tier or an override. [`reset`](Caller::reset) and [`grant`](Caller::grant) name
     /// only one of them to the store.
-    pub fn has_several_numbers(&self) -> bool {
+    fn has_several_numbers(&self) -> bool {
         let replaced = self.replaced_by().map_or(0, |other| other.limits.len());
         self.limits_of_all_tiers().len() + replaced > self.limits_with_keys().len()
     }
