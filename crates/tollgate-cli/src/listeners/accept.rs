@@ -174,7 +174,7 @@ fn cannot_bind(
     others: &[SocketAddr],
     error: &io::Error,
 ) -> Report {
-    let report = Report::new(format!("cannot open the listener {name} at {address}: {error}"));
+    let report = Report::new(format!("cannot open the {name} listener at {address}: {error}"));
     let port = address.port();
     report.hint(match error.kind() {
         io::ErrorKind::AddrInUse => {

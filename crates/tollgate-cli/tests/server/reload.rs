@@ -207,7 +207,7 @@ fn a_system_without_watches_is_told_of_once() {
         server.wait_for_log(IN_FORCE);
         assert_eq!(in_force(&server), limit);
     }
-    assert_eq!(server.stop().stderr.matches("looked at every second").count(), 1);
+    assert_eq!(server.stop().stderr.matches("polled every second").count(), 1);
 }
 
 #[cfg(unix)]

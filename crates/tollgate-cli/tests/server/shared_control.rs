@@ -153,7 +153,7 @@ fn servers_that_cannot_tell_each_other_say_so_although_the_store_answers() {
     let redis = Redis::start();
     let mut fleet = Fleet::start(1, &redis.url(), RULES);
     redis.tell(&["ACL", "SETUSER", "default", "-zadd"]);
-    let line = fleet.servers[0].wait_for_log("cannot tell each other");
+    let line = fleet.servers[0].wait_for_log("servers cannot share blocks");
     assert!(line.contains("the shared store did not answer"), "{line}");
     assert_eq!(fleet.servers[0].check(r#"{"user":"1"}"#)["decided_by"], "redis");
 }
@@ -174,7 +174,7 @@ fn without_the_store_an_operator_is_told_that_others_learn_later_and_they_do() {
     assert_eq!(post(one, "3", r#"{"grant":5}"#)["shared"], "no");
     let put = change(one, "PUT", "/api/rules", PUT).json();
     assert_eq!(put["shared"], "later");
-    assert!(put["message"].as_str().expect("text").contains("when it does"), "{put}");
+    assert!(put["message"].as_str().expect("text").contains("once it is back"), "{put}");
     assert!(!is_blocked(two, "1"));
     redis.restart();
     until_true("others to learn", || {
