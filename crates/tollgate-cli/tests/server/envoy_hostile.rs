@@ -42,7 +42,7 @@ fn every_mistake_has_its_code() {
         (SHOULD_RATE_LIMIT, ("x", "y"), vec![0, 0, 0, 0], "13", "is incomplete"),
         (SHOULD_RATE_LIMIT, ("x", "y"), good()[..7].to_vec(), "13", "is incomplete"),
         (SHOULD_RATE_LIMIT, ("x", "y"), [good(), good()].concat(), "13", "send one"),
-        (SHOULD_RATE_LIMIT, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "no frame"),
+        (SHOULD_RATE_LIMIT, ("x", "y"), b"{\"domain\":\"d\"}".to_vec(), "13", "not a gRPC frame"),
         (
             SHOULD_RATE_LIMIT,
             ("grpc-encoding", "gzip"),
