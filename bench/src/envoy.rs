@@ -1,29 +1,28 @@
-//! The messages of Envoy's rate limit service that are measured: written by hand, the few fields
-//! that a usual call has.
+//! The messages of Envoy's rate limit service, written by hand with the few fields that a usual call has.
 
 use prost::Message;
 
-/// Where calls go.
+/// The path of the method.
 pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What is asked.
+/// A request to the service.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchRateLimitRequest {
-    /// Which rules apply.
+    /// The domain, which selects the rules.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// Whom it is about.
+    /// The descriptors, each with a status of its own.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<BenchDescriptor>,
-    /// How much, 0 for 1.
+    /// Units to charge; 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
 
-/// Entries that are judged together.
+/// Entries that together select a limit.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchDescriptor {
-    /// Names and values.
+    /// The names and values.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<BenchDescriptorEntry>,
 }
@@ -39,13 +38,13 @@ pub struct BenchDescriptorEntry {
     pub value: String,
 }
 
-/// The answer.
+/// The service's response.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchRateLimitResponse {
     /// [`OK`], or over the limit.
     #[prost(int32, tag = "1")]
     pub overall_code: i32,
-    /// One for each descriptor.
+    /// One status for each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<BenchDescriptorStatus>,
     /// Headers for the caller.
@@ -53,7 +52,7 @@ pub struct BenchRateLimitResponse {
     pub response_headers_to_add: Vec<BenchDescriptorEntry>,
 }
 
-/// What became of a descriptor.
+/// The status of a descriptor.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchDescriptorStatus {
     /// [`OK`], or over the limit.
@@ -62,10 +61,10 @@ pub struct BenchDescriptorStatus {
     /// The limit that decided.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<BenchRateLimit>,
-    /// What is left of it.
+    /// Units left of that limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// When it is whole again.
+    /// The wait until that limit is back at its full capacity.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<BenchProtoDuration>,
 }
@@ -73,7 +72,7 @@ pub struct BenchDescriptorStatus {
 /// A limit.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchRateLimit {
-    /// How much in a unit of time.
+    /// Units in each unit of time.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// The unit: 1 is a second.
@@ -90,15 +89,15 @@ pub struct BenchProtoDuration {
     /// Whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// And the rest.
+    /// The rest in nanoseconds.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
 
-/// The code of what is allowed.
+/// The code of an allowed request or descriptor.
 pub const OK: i32 = 1;
 
-/// A call about one address, as Envoy's action `remote_address` makes it.
+/// A request for one address, as Envoy's action `remote_address` makes it.
 pub fn request(domain: &str, address: &str) -> BenchRateLimitRequest {
     let entries =
         vec![BenchDescriptorEntry { key: "remote_address".into(), value: address.into() }];
@@ -106,7 +105,7 @@ pub fn request(domain: &str, address: &str) -> BenchRateLimitRequest {
     BenchRateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
 }
 
-/// A message with the five bytes before it: not compressed, and its length.
+/// Encodes a message with its gRPC prefix of five bytes: not compressed, and the length.
 pub fn framed(message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; 5];
     message.encode(&mut bytes).expect("a Vec grows as needed");

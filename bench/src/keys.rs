@@ -1,4 +1,4 @@
-//! Streams of keys: who asks, in which order, made before the clock starts.
+//! Streams of keys, generated before the clock starts.
 //!
 //! Keys are `user:NNNNNNN`, 12 bytes, packed one behind the other, so that reading them is as
 //! cheap as reading a request buffer and what is measured is the limiter.
@@ -9,17 +9,17 @@ use std::ops::Range;
 
 use crate::random::BenchRandom;
 
-/// Keys in a stream. Enough that a million keys are nearly all asked about; after the last comes
-/// the first again.
+/// Number of keys in a stream, enough that nearly all of a million keys occur. After the last key the stream starts
+/// again.
 const LENGTH: usize = 1 << 21;
 
-/// How often each key is asked about.
+/// The distribution of requests over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyDistribution {
-    /// All alike: the worst case for caches.
+    /// All keys equally likely: the worst case for caches.
     Uniform,
-    /// Zipf with exponent 0.99, as in YCSB: few keys are asked about most of the time. Which ones
-    /// is scattered over the numbers.
+    /// Zipf with exponent 0.99, as in YCSB: most requests are for few keys, which are scattered over the
+    /// numbers.
     Zipf,
 }
 
@@ -44,7 +44,7 @@ pub struct KeyStream {
 }
 
 impl KeyStream {
-    /// Keys with numbers in `range`, asked about as `shape` says.
+    /// Generates keys with numbers in `range`, distributed as `shape` says.
     pub fn new(range: Range<u64>, shape: KeyDistribution, seed: u64) -> KeyStream {
         let mut random = BenchRandom::new(seed);
         let count = range.end - range.start;
@@ -77,12 +77,12 @@ impl KeyStream {
         KeyStream { text, width: black_box(12), length }
     }
 
-    /// How many keys there are before they come again.
+    /// Number of keys before the stream starts again.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns true if the stream has no keys.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -1,4 +1,4 @@
-//! The machine: what it is, which core a thread runs on, how much memory the process holds.
+//! The machine: its description, the cores of threads, and the memory of the process.
 //!
 //! `unsafe`: pinning a thread is a call to the C library.
 
@@ -21,13 +21,13 @@ pub fn describe() -> String {
     )
 }
 
-/// How many other threads want a core now: measurements beside them are worth less.
+/// The system's load average: the higher it is, the less a measurement is worth.
 pub fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// Keeps the calling thread on one core. Where that is not possible it stays where it is.
+/// Pins the calling thread to one core, if the system allows it.
 pub fn pin(core: usize) {
     // SAFETY: an all-zero set is a valid empty set; both calls only touch this local value, whose
     // size is passed along. Thread 0 means the calling one.

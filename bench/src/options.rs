@@ -4,23 +4,23 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// The words of a command line that nobody has asked for yet.
+/// The words of a command line that were not read yet.
 #[derive(Debug)]
 pub struct BenchOptions {
     words: Vec<String>,
 }
 
-/// Why a command line was not understood.
+/// The message about a command line that was not understood.
 pub type UsageError = String;
 
 impl BenchOptions {
-    /// Whether the option was given.
+    /// Removes a flag. Returns true if it was given.
     pub fn flag(&mut self, name: &str) -> bool {
         let given = self.words.iter().position(|word| word == name);
         given.map(|index| self.words.remove(index)).is_some()
     }
 
-    /// The word after the option, if it was given.
+    /// Removes an option and returns its value, if it was given.
     pub fn value<T: FromStr<Err: Display>>(&mut self, name: &str) -> Result<Option<T>, UsageError> {
         let Some(index) = self.words.iter().position(|word| word == name) else { return Ok(None) };
         self.words.remove(index);
@@ -34,7 +34,7 @@ impl BenchOptions {
         word.parse().map(Some).map_err(|error| format!("{name} {word:?}: {error}"))
     }
 
-    /// Nothing may be left.
+    /// Returns an error if any word is left.
     pub fn finish(self) -> Result<(), UsageError> {
         match self.words.first() {
             None => Ok(()),
@@ -43,8 +43,8 @@ impl BenchOptions {
     }
 }
 
-/// Runs a program: `--help` prints `help`; a command line that is not understood ends with 2, one
-/// that ran and found a promise broken with 1.
+/// Runs a program. `--help` prints `help`. The exit code is 2 for a command line that was not understood, and 1
+/// for a run that found a broken promise.
 pub fn run(help: &str, program: impl FnOnce(BenchOptions) -> Result<bool, UsageError>) -> ExitCode {
     let mut options = BenchOptions { words: std::env::args().skip(1).collect() };
     if options.flag("--help") || options.flag("-h") {

@@ -1,4 +1,4 @@
-//! Servers as child processes: started on their core, waited for, and ended whatever happens.
+//! Servers as child processes: started on their core, awaited, and always killed at the end.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -13,9 +13,9 @@ use crate::stopwatch::Stopwatch;
 
 /// The generator's core.
 pub const GENERATOR_CORE: usize = 0;
-/// The core of all servers: they are measured in turn, and the others are idle meanwhile.
+/// The core of all servers, which are measured in turn while the others are idle.
 pub const SERVER_CORE: usize = 1;
-/// A server must answer so long after it was started.
+/// Timeout for the start of a server.
 pub const START_MAX: Duration = Duration::from_secs(10);
 
 /// A running server. Dropping it kills it, also while a panic unwinds.
@@ -26,13 +26,13 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a program on the servers' core. Its log, standard error, goes to a file.
+    /// Starts a program on the servers' core. Its standard error goes to a log file.
     pub fn start(command: &mut Command, log: PathBuf) -> Result<ServerProcess, String> {
         let file = File::create(&log)
             .map_err(|error| format!("cannot write the log {}: {error}", log.display()))?;
         command.stdin(Stdio::null()).stderr(file);
-        // A child inherits the cores of the thread that starts it. It then also sees that it has
-        // one core only, and starts as many threads as suits one.
+        // A child inherits the cores of the thread that starts it. It then also sees only one core and starts a
+        // suitable number of threads.
         let start = || {
             machine::pin(SERVER_CORE);
             command.spawn()
@@ -46,7 +46,7 @@ impl ServerProcess {
         Ok(process)
     }
 
-    /// Starts a server that says `listening LISTENER ADDRESS` and `ready` on standard output.
+    /// Starts a server that prints `listening LISTENER ADDRESS` and `ready` on standard output.
     pub fn start_announced(
         command: &mut Command,
         log: PathBuf,
@@ -63,7 +63,7 @@ impl ServerProcess {
     fn wait_until_ready(&mut self, listener: &str) -> Result<SocketAddr, String> {
         let output = self.child.stdout.take().expect("standard output is piped");
         let (sender, lines) = mpsc::channel();
-        // Reads on to the end, so that a server that says more is never stopped by a full pipe.
+        // Reads to the end, so that a server that prints more is never blocked by a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(io::Result::ok) {
                 let _ = sender.send(line); // nobody listens once it is ready
@@ -81,7 +81,7 @@ impl ServerProcess {
         address.ok_or_else(|| format!("it is ready but said no `listening {listener} ADDRESS`"))
     }
 
-    /// The problem, and the end of what the server wrote to its log.
+    /// The problem with the end of the server's log.
     pub fn with_log(&self, problem: &str) -> String {
         const SHOWN_LINES_MAX: usize = 15;
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -91,12 +91,12 @@ impl ServerProcess {
         format!("{problem}{text}")
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if the process has exited by itself.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its number, for the system.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -104,19 +104,19 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A program that was built together with this one.
+/// The path of a program that was built together with this one.
 pub fn sibling_program(name: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe();
     this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
 }
 
-/// Pinning fails silently where the cores are not ours to choose.
+/// Checks the cores of a process: pinning fails silently if the system does not allow it.
 pub fn check_pinned(process: u32, core: usize) -> Result<(), String> {
     match machine::cores_of(process) {
         cores if cores == core.to_string() => Ok(()),
@@ -124,7 +124,7 @@ pub fn check_pinned(process: u32, core: usize) -> Result<(), String> {
     }
 }
 
-/// `listening http 127.0.0.1:8080` is that address, if it is the listener that is asked for.
+/// Parses the address in `listening http 127.0.0.1:8080`, if the line is about this listener.
 fn address_in(line: &str, listener: &str) -> Option<SocketAddr> {
     let (its_listener, address) = line.strip_prefix("listening ")?.split_once(' ')?;
     (its_listener == listener).then(|| address.trim().parse().ok())?
@@ -135,7 +135,7 @@ fn address_in(line: &str, listener: &str) -> Option<SocketAddr> {
 pub struct ScratchDir(PathBuf);
 
 impl ScratchDir {
-    /// An empty one.
+    /// Makes an empty directory.
     pub fn new() -> Result<ScratchDir, String> {
         let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&path)
@@ -143,12 +143,12 @@ impl ScratchDir {
         Ok(ScratchDir(path))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes a file into it.
+    /// Writes a file into the directory.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.0.join(name);
         match std::fs::write(&path, text) {

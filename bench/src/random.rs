@@ -1,11 +1,11 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers, the same in every run.
 
 /// splitmix64 (Vigna): one multiplication chain per number, every seed is good.
 #[derive(Clone, Debug)]
 pub struct BenchRandom(u64);
 
 impl BenchRandom {
-    /// The numbers of one seed.
+    /// Makes a generator from a seed.
     pub fn new(seed: u64) -> BenchRandom {
         BenchRandom(seed)
     }

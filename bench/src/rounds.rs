@@ -4,43 +4,43 @@ use std::time::Duration;
 
 use crate::stopwatch::median;
 
-/// How long one sample takes: the servers are asked for as long as `warm_up` before it counts.
+/// The times of one sample.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleTiming {
-    /// Before it counts.
+    /// Time under load before the measurement.
     pub warm_up: Duration,
-    /// While it counts.
+    /// Time of the measurement.
     pub duration: Duration,
 }
 
-/// What one measurement of a server found.
+/// The measurements of one sample of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerSample {
-    /// Requests answered in a second.
+    /// Requests answered per second.
     pub requests_per_s: f64,
     /// Microseconds of processor time, user and system, that a request cost the server.
     pub server_us: f64,
-    /// The same of the generator.
+    /// Microseconds of processor time that a request cost the generator.
     pub generator_us: f64,
-    /// The middle of all waits for an answer, in microseconds.
+    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// The wait that one answer in a hundred took longer than.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
 }
 
 /// A number measured several times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Figure {
-    /// `None` of none.
+    /// Summarises values; `None` if there are none.
     pub fn from_values(values: impl Iterator<Item = f64>) -> Option<Figure> {
         let values: Vec<f64> = values.collect();
         let min = values.iter().copied().reduce(f64::min)?;
@@ -48,7 +48,7 @@ impl Figure {
         Some(Figure { median: median(&values), min, max })
     }
 
-    /// Half of the range, in percent of the median.
+    /// Half of the range as a percentage of the median.
     pub fn spread(&self) -> String {
         format!("±{:.0} %", (self.max - self.min) / 2.0 / self.median * 100.0)
     }
@@ -59,9 +59,9 @@ impl Figure {
 pub struct RoundResults(pub Vec<(String, Vec<ServerSample>)>);
 
 impl RoundResults {
-    /// Measures the contestants in turn, each round beginning with another one. `sample` takes one
-    /// of the contestant at an index of `names`. A round before the first does not count: in it the
-    /// servers meet most callers for the first time, which costs more.
+    /// Measures the contestants in turn; each round begins with a different one. `sample` takes a sample of the
+    /// contestant at an index of `names`. A warm-up round does not count: most callers are new to the servers in
+    /// it, which costs more.
     pub fn measure(
         names: &[String],
         rounds: usize,
@@ -88,7 +88,7 @@ impl RoundResults {
         self.0.iter().find(|(its_name, _)| its_name == name).map(|(_, samples)| &samples[..])
     }
 
-    /// One number of a contestant.
+    /// Summarises one number of a contestant.
     pub fn figure(&self, name: &str, of: impl Fn(&ServerSample) -> f64) -> Option<Figure> {
         Figure::from_values(self.samples(name)?.iter().map(of))
     }

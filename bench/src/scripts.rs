@@ -1,7 +1,7 @@
-//! Limiters in Lua, for Redis to run: what Tollgate is measured next to.
+//! Lua scripts of limiters in Redis, for comparison with Tollgate.
 
-/// What most people write: a token bucket in a hash.
+/// The limiter that most people write: a token bucket in a hash.
 pub const TOKEN_BUCKET: &str = include_str!("scripts/token_bucket.lua");
 
-/// What redis-cell does, for a Redis that has no modules.
+/// The algorithm of redis-cell, for a Redis without modules.
 pub const GCRA: &str = include_str!("scripts/gcra.lua");

@@ -1,7 +1,7 @@
-//! How long something took. The only file here that reads a clock.
+//! The stopwatch. This is the only file here that reads a clock.
 //!
-//! Two clocks, because a shared machine takes the core away now and then: *processor time* of the
-//! calling thread does not count that, and is what the tables show. Elapsed time says when to stop.
+//! There are two clocks, because a shared machine takes the core away now and then. *Processor time* of the
+//! calling thread does not count that, so the tables show it. Elapsed time says when to stop.
 //!
 //! `unsafe`: the standard library has no clock for processor time.
 
@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Started when made.
+/// A running stopwatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     elapsed: Instant,
@@ -17,19 +17,19 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts.
+    /// Starts a stopwatch.
     #[expect(clippy::disallowed_methods, reason = "measures; decides nothing about a limit")]
     pub fn start() -> Stopwatch {
         Stopwatch { elapsed: Instant::now(), processor_ns: processor_ns() }
     }
 
-    /// Time that passed.
+    /// The elapsed time.
     #[expect(clippy::disallowed_methods, reason = "measures; decides nothing about a limit")]
     pub fn elapsed(&self) -> Duration {
         Instant::now() - self.elapsed
     }
 
-    /// Nanoseconds that this thread was running; ask on the thread that started.
+    /// Nanoseconds of processor time of this thread; call it on the thread that started the stopwatch.
     pub fn processor_ns(&self) -> u64 {
         processor_ns() - self.processor_ns
     }
@@ -40,8 +40,8 @@ fn processor_ns() -> u64 {
         .expect("Linux has a clock of processor time for every thread")
 }
 
-/// Nanoseconds that all threads of another process were running, user and system, also threads that
-/// have ended. `None` if there is no such process.
+/// Nanoseconds of processor time, user and system, of all threads of another process, including threads that have
+/// ended. `None` if there is no such process.
 pub fn processor_ns_of(process: u32) -> Option<u64> {
     let mut clock = 0;
     // SAFETY: writes one clock number, which outlives the call.
@@ -56,7 +56,7 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
     (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The middle value; 0 of none.
+/// The median; 0 if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// How tables are written.
+/// The format of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableStyle {
     /// Aligned columns.
     #[default]
     Text,
-    /// Also aligned, with bars.
+    /// Aligned columns with bars.
     Markdown,
 }
 
@@ -19,7 +19,7 @@ impl TableStyle {
     }
 }
 
-/// A table: the first column is text, the others are numbers and stand right.
+/// A table: the first column is text, the others are numbers, aligned to the right.
 #[derive(Debug)]
 pub struct BenchTable {
     title: String,
@@ -39,7 +39,7 @@ impl BenchTable {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Whether it has no rows.
+    /// Returns true if the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }
@@ -86,7 +86,7 @@ impl fmt::Display for BenchTable {
     }
 }
 
-/// A number with three digits that matter: `9.87`, `46.5`, `1,234`.
+/// Formats a number with three significant digits: `9.87`, `46.5`, `1,234`.
 pub fn figures(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),
@@ -95,7 +95,7 @@ pub fn figures(value: f64) -> String {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -108,7 +108,7 @@ pub fn thousands(number: u64) -> String {
     text
 }
 
-/// A ratio: `6.1x`; `-` where one side was not measured.
+/// Formats a ratio as `6.1x`, or as `-` if one side was not measured.
 pub fn ratio(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{}x", figures(value)))
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use random::SplitMix64;
 
-/// Runs a body; says with which bytes it failed.
+/// Runs a body and prints the bytes with which it failed.
 fn run(target: &str, body: fn(&[u8]), bytes: &[u8]) {
     if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(bytes))) {
         eprintln!("{target} fails with {bytes:?}");
@@ -19,7 +19,7 @@ fn run(target: &str, body: fn(&[u8]), bytes: &[u8]) {
     }
 }
 
-/// So many inputs of fewer than so many bytes each.
+/// Runs a body on `inputs` inputs of fewer than `bytes_max` bytes each.
 pub(crate) fn seeded(target: &str, body: fn(&[u8]), inputs: u64, bytes_max: u64) {
     let mut random = SplitMix64::new(0x7011_6A7E);
     for _ in 0..inputs {

@@ -1,5 +1,5 @@
-//! Bytes read as choices. When they run out every choice is the first, so that a shorter input is
-//! a simpler case.
+//! A source of choices, made from bytes. After the last byte every choice is the first, so that a shorter
+//! input is a simpler case.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl<'a> FuzzSource<'a> {
         from[self.below(from.len())]
     }
 
-    /// Whether something happens that happens once in so many times; never when bytes have run out.
+    /// Returns true once in `many` times; never after the last byte.
     pub(crate) fn one_in(&mut self, many: usize) -> bool {
         self.below(many) == many - 1
     }
@@ -67,7 +67,7 @@ impl<'a> FuzzSource<'a> {
         Micros::new(self.number())
     }
 
-    /// Numbers of a limit, possible or not.
+    /// A limit with any numbers, valid or not.
     pub(crate) fn builder(&mut self) -> LimitBuilder {
         let period = Duration::from_micros(self.number().saturating_add(1));
         let mut builder = Limit::per(self.number(), period);

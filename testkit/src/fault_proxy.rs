@@ -1,8 +1,8 @@
-//! A TCP proxy that injects faults between a client and a server: slow, silent, torn, wrong.
+//! A TCP proxy that injects faults between a client and a server: delays, silence, broken and wrong replies.
 //!
-//! The fault is a mode that may change at any time and holds for what passes from then on, in
-//! connections that are open already too. Three threads carry each connection: one
-//! for requests, one that takes replies, and one that hands them on when their time has come.
+//! The fault is a mode that may change at any time. It applies to all bytes from then on, also in connections that
+//! are already open. Each connection has three threads: one for requests, one that reads replies, and one that
+//! sends them when they are due.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,19 +17,19 @@ use rustix::net::sockopt::set_socket_linger;
 use crate::random::SplitMix64;
 use crate::wait;
 
-/// What the proxy does to connections.
+/// The fault that the proxy injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMode {
-    /// Nothing: bytes pass as they are.
+    /// No fault: bytes pass unchanged.
     Pass,
-    /// Every piece of a reply comes later, by this time plus up to `jitter` at random.
+    /// Every piece of a reply is delayed by `by` plus a random time up to `jitter`.
     Delay {
-        /// The least.
+        /// The shortest delay.
         by: Duration,
-        /// What chance adds, at most.
+        /// The longest random addition.
         jitter: Duration,
     },
-    /// Connections are accepted and nothing is read: what a partition looks like.
+    /// Connections are accepted and nothing is read, as in a network partition.
     BlackHole,
     /// New connections are reset at once, and so are those that exist.
     Refuse,
@@ -53,16 +53,16 @@ pub struct FaultProxy {
     accepting: Option<JoinHandle<()>>,
 }
 
-/// Connections carried at once; one more is closed at once. Tests of floods stay below.
+/// Maximum number of connections; one more is closed at once. Tests of floods stay below it.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// How often a thread looks up from a silent socket, to see whether the mode changed.
+/// Interval at which a thread on a silent socket checks if the mode changed.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Pieces of reply of one connection that wait for their time; then the server has to wait.
+/// Maximum number of delayed pieces of reply on one connection; reading from the server pauses then.
 const PIECES_MAX: usize = 1_024;
 
-/// When a piece of reply is due, and its bytes: at most 16 KiB.
+/// A piece of reply, at most 16 KiB, with the instant at which it is due.
 type DueReplyPiece = (Instant, Vec<u8>);
 
 #[derive(Debug)]
@@ -71,13 +71,13 @@ struct FaultProxyState {
     target: Mutex<SocketAddr>,
     stopped: AtomicBool,
     accepted: AtomicU64,
-    /// Those being carried. Bound: [`CONNECTIONS_MAX`].
+    /// The threads of open connections. Bound: [`CONNECTIONS_MAX`].
     open: Mutex<Vec<JoinHandle<()>>>,
     random: Mutex<SplitMix64>,
 }
 
 impl FaultProxy {
-    /// A proxy on a free loopback port in front of `target`, which passes everything.
+    /// Starts a proxy on a free loopback port in front of `target`, without a fault.
     ///
     /// # Panics
     ///
@@ -101,35 +101,35 @@ impl FaultProxy {
         FaultProxy { shared, address, accepting }
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `redis://` and the address.
+    /// The address as a `redis://` URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// From now on this.
+    /// Sets the fault from now on.
     pub fn set_mode(&self, mode: FaultMode) {
         *lock(&self.shared.mode) = mode;
     }
 
-    /// New connections go here.
+    /// Sets the server for new connections.
     pub fn retarget(&self, target: SocketAddr) {
         *lock(&self.shared.target) = target;
     }
 
-    /// How many connections clients made so far.
+    /// Number of connections that clients made so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many of them are open.
+    /// Number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         let mut open = lock(&self.shared.open);
@@ -155,7 +155,7 @@ impl FaultProxyState {
         *lock(&self.mode)
     }
 
-    /// How late a piece of reply that comes now is to be.
+    /// The delay of a piece of reply that arrives now.
     fn delay(&self) -> Duration {
         let FaultMode::Delay { by, jitter } = self.mode() else { return Duration::ZERO };
         let more_us = lock(&self.random).between(0, jitter.as_micros() as u64);
@@ -188,9 +188,9 @@ fn accept(listener: &TcpListener, shared: &Arc<FaultProxyState>) {
     }
 }
 
-/// Carries one connection until either side ends it, or a fault does.
+/// Forwards one connection until either side or a fault ends it.
 fn carry_connection(client: TcpStream, shared: &FaultProxyState) {
-    // A black hole does not reach the server either: that would be a connection it sees.
+    // In a black hole the server must not see a connection either.
     if !wait_while(shared, FaultMode::BlackHole) {
         return;
     }
@@ -220,7 +220,7 @@ fn carry_connection(client: TcpStream, shared: &FaultProxyState) {
             }
         }
         over.store(true, Ordering::Relaxed);
-        // One who waits for a place would wait for ever.
+        // A thread that waits for room in the channel would wait for ever.
         drop(replies);
     });
     // Whichever of the three threads saw it first: a refused client is reset.
@@ -229,7 +229,7 @@ fn carry_connection(client: TcpStream, shared: &FaultProxyState) {
     }
 }
 
-/// Repeats the step until it says false, or the other direction is over.
+/// Repeats the step until it returns false or the other direction has ended.
 fn repeat_until_over(over: &AtomicBool, mut step: impl FnMut() -> bool) {
     let mut goes_on = true;
     while goes_on {
@@ -237,7 +237,7 @@ fn repeat_until_over(over: &AtomicBool, mut step: impl FnMut() -> bool) {
     }
 }
 
-/// One piece from the client to the server; false when the connection is over.
+/// Forwards one piece from the client to the server. Returns false when the connection has ended.
 fn forward_request_piece(
     client: &TcpStream,
     mut server: &TcpStream,
@@ -246,7 +246,7 @@ fn forward_request_piece(
     let mut piece = [0; 16 << 10];
     match receive(client, &mut piece, shared) {
         ReceivedPiece::Piece(length) => {
-            // What was read before the hole opened passes after it, as TCP would send it again.
+            // Bytes read before the black hole pass after it, as TCP would send them again.
             wait_while(shared, FaultMode::BlackHole) && server.write_all(&piece[..length]).is_ok()
         }
         ReceivedPiece::Nothing => true,
@@ -254,7 +254,7 @@ fn forward_request_piece(
     }
 }
 
-/// Takes one piece from the server, to be handed on when its time has come; false at the end.
+/// Reads one piece from the server and queues it until it is due. Returns false at the end.
 fn queue_reply_piece(
     server: &TcpStream,
     replies: &SyncSender<DueReplyPiece>,
@@ -270,11 +270,11 @@ fn queue_reply_piece(
     }
 }
 
-/// Hands the client a piece of reply as the mode has it; false when the connection is over.
+/// Sends the client a piece of reply with the current fault. Returns false when the connection has ended.
 fn send_reply_piece(mut client: &TcpStream, piece: &mut [u8], shared: &FaultProxyState) -> bool {
     match shared.mode() {
         FaultMode::Pass | FaultMode::Delay { .. } => client.write_all(piece).is_ok(),
-        // It opened while the piece was on its way; TCP sends again what a partition held up.
+        // The black hole began while the piece was queued; TCP sends it again after a partition.
         FaultMode::BlackHole => {
             wait_while(shared, FaultMode::BlackHole) && client.write_all(piece).is_ok()
         }
@@ -334,7 +334,7 @@ fn receive(mut from: &TcpStream, piece: &mut [u8], shared: &FaultProxyState) -> 
     }
 }
 
-/// Stays as long as the mode does; false when the proxy is over.
+/// Waits while the proxy is in this mode. Returns false when the proxy is stopped.
 fn wait_while(shared: &FaultProxyState, mode: FaultMode) -> bool {
     while shared.mode() == mode && !shared.is_stopped() {
         wait::pause(POLL_INTERVAL);
@@ -342,7 +342,7 @@ fn wait_while(shared: &FaultProxyState, mode: FaultMode) -> bool {
     !shared.is_stopped()
 }
 
-/// Has the connection end with a reset, when it is dropped, in place of an orderly end.
+/// Makes the connection end with a reset instead of an orderly close when it is dropped.
 fn reset(stream: &TcpStream) {
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
 }

@@ -1,12 +1,11 @@
-//! Whether what callers saw keeps to the limit: the checker of histories.
+//! The history checker: it checks that the calls that callers observed keep to the limit.
 //!
-//! Every caller notes when it asked and when it was answered, and what it got. The server decided
-//! somewhere in between, nobody knows when; so a history is wrong only if no choice of those
-//! instants would make it right. For a bucket of `burst` that refills with `rate` that means: the
-//! admitted calls that were asked at `s` or later and answered at `e` or earlier cost together at
-//! most `burst + rate × (e − s)`, for every s and e. Calls that overlap an end of the interval may
-//! have been decided outside of it and count for nothing. One pass in the order of answers keeps,
-//! for every s, what was spent since: n log n steps for n calls.
+//! Every caller records the instants of its request and of the answer, and the result. The server decided at an
+//! unknown instant in between, so a history is wrong only if no choice of those instants makes it right. For a
+//! bucket of `burst` that refills with `rate` this means: the admitted calls that were sent at `s` or later and
+//! answered at `e` or earlier cost together at most `burst + rate × (e − s)`, for every s and e. Calls that
+//! overlap an end of the interval may have been decided outside of it and do not count. One pass in the order of
+//! answers keeps the units spent since every s: n log n steps for n calls.
 //!
 //! Amounts are in units × microseconds per period, whole numbers, so that nothing is lost to
 //! rounding.
@@ -17,40 +16,40 @@ use std::fmt;
 
 use interval_starts::IntervalStarts;
 
-/// A bucket: what is admitted in any interval of length w is at most `burst + units × w / period`.
+/// A bucket: any interval of length w admits at most `burst + units × w / period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketBound {
-    /// What may be admitted at once.
+    /// Units that may be admitted at once.
     pub burst: u64,
-    /// How much comes back …
+    /// Units that come back in each period.
     pub units: u64,
-    /// … in this time, in microseconds; not 0.
+    /// The period in microseconds; not 0.
     pub period_us: u64,
 }
 
-/// What one caller saw of one call. Times are microseconds on one clock for all callers.
+/// One call as its caller observed it. Times are microseconds on one clock for all callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedCall {
-    /// When it asked.
+    /// Instant of the request.
     pub asked_us: u64,
-    /// When it had the answer; not before it asked.
+    /// Instant of the answer; not before the request.
     pub answered_us: u64,
-    /// What it asked for.
+    /// Units requested.
     pub cost: u64,
-    /// Whether it was admitted.
+    /// True if the call was admitted.
     pub admitted: bool,
 }
 
-/// More was admitted than any order of decisions allows.
+/// An interval that admitted more than any order of decisions allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverAdmission {
-    /// The interval: asked by the first of the calls …
+    /// Start of the interval: the request of the first call.
     pub from_us: u64,
-    /// … to answered to the last.
+    /// End of the interval: the answer to the last call.
     pub to_us: u64,
-    /// What was admitted in it.
+    /// Units admitted in the interval.
     pub admitted: u64,
-    /// The most that could have been, rounded down.
+    /// The most units possible in it, rounded down.
     pub possible: u64,
 }
 
@@ -64,12 +63,12 @@ impl fmt::Display for OverAdmission {
     }
 }
 
-/// Less was admitted than callers asked for and the limit had.
+/// A phase that admitted less than callers requested and the limit had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderAdmission {
-    /// What was admitted in the phase.
+    /// Units admitted in the phase.
     pub admitted: u64,
-    /// What should have been at least.
+    /// The least units expected.
     pub expected: u64,
 }
 
@@ -79,8 +78,7 @@ impl fmt::Display for UnderAdmission {
     }
 }
 
-/// The worst interval in which too much was admitted, if any. The calls are those of one key, in
-/// any order.
+/// Checks that no interval admitted too much. The calls are those of one key, in any order.
 ///
 /// # Errors
 ///
@@ -88,7 +86,7 @@ impl fmt::Display for UnderAdmission {
 ///
 /// # Panics
 ///
-/// If a call is answered before it is asked.
+/// If a call is answered before it is sent.
 pub fn never_above(bound: BucketBound, calls: &[ObservedCall]) -> Result<(), OverAdmission> {
     match worst(bound, calls) {
         Some(worst) if worst.excess > 0 => Err(worst.over_admission(bound)),
@@ -96,28 +94,28 @@ pub fn never_above(bound: BucketBound, calls: &[ObservedCall]) -> Result<(), Ove
     }
 }
 
-/// How much more than the bound was admitted in the worst interval, rounded up to whole units; 0
-/// if the bound was kept. What a bound with an allowance, such as that of a lease, is checked with.
+/// Units admitted above the bound in the worst interval, rounded up; 0 if the bound was kept. Use it to check a
+/// bound with an allowance, such as that of a lease.
 ///
 /// # Panics
 ///
-/// If a call is answered before it is asked.
+/// If a call is answered before it is sent.
 #[must_use]
 pub fn excess(bound: BucketBound, calls: &[ObservedCall]) -> u64 {
     let excess = worst(bound, calls).map_or(0, |worst| worst.excess.max(0));
     excess.unsigned_abs().div_ceil(u128::from(bound.period_us)) as u64
 }
 
-/// Whether enough was admitted from `from_us` to `to_us`, a phase in which callers asked for clearly
-/// more than the rate (at least 1.2 times) all the time: 99 % of what came back then.
+/// Checks that enough was admitted from `from_us` to `to_us`: 99 % of the units that came back. In this phase
+/// callers must request clearly more than the rate (at least 1.2 times) all the time.
 ///
 /// # Errors
 ///
-/// What was admitted, and what was due.
+/// The units admitted and the units expected.
 ///
 /// # Panics
 ///
-/// If callers did not ask for that much: such a phase shows nothing.
+/// If callers did not request that much: such a phase shows nothing.
 pub fn not_below(
     bound: BucketBound,
     calls: &[ObservedCall],
@@ -137,7 +135,7 @@ pub fn not_below(
     if admitted >= expected { Ok(()) } else { Err(UnderAdmission { admitted, expected }) }
 }
 
-/// The interval in which most was admitted beyond the bound, or least below it.
+/// The interval with the greatest excess over the bound, which may be negative.
 struct WorstInterval {
     excess: i128,
     from_us: u64,

@@ -1,9 +1,9 @@
-//! What tests of several crates share: real Redis processes and proxies, a proxy that injects
-//! faults, and a checker of histories.
+//! Tools for the tests of several crates: real Redis processes and proxies, a proxy that injects faults, and a
+//! history checker.
 //!
-//! No async runtime: everything runs on threads of its own and is stopped when it is dropped, so
-//! that a test may use whatever runtime it is about. A failure here is a failure of the test, so
-//! these functions panic, in words that say what did not happen.
+//! There is no async runtime: everything runs on threads of its own and stops when it is dropped, so that a test
+//! may use any runtime. A failure here is a failure of the test, so these functions panic with a message that says
+//! what did not happen.
 
 pub mod fault_proxy;
 pub mod history;

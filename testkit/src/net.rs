@@ -1,5 +1,5 @@
-//! Loopback: a port that is free, a connection that comes from another address than 127.0.0.1, as one of
-//! many callers, and the end of a connection.
+//! Loopback connections: free ports, connections from addresses other than 127.0.0.1 to act as several clients, and
+//! the end of a connection.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// An address that nobody listens on now, for programs that cannot be asked which port they took:
-/// below the ports that the kernel hands to outgoing connections, so that no client takes it before
-/// the program does.
+/// A free address, for programs that cannot report the port they chose. The port is below those that the kernel
+/// gives to outgoing connections, so that no client takes it before the program does.
 ///
 /// # Panics
 ///
 /// If there is none.
 #[must_use]
 pub fn free_address() -> SocketAddr {
-    /// Counted, so that those of one process differ.
+    /// A counter, so that the addresses of one process differ.
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     crate::wait::until("a free port", || {
         let chance = RandomState::new().hash_one(TAKEN.fetch_add(1, Ordering::Relaxed));
@@ -31,7 +30,7 @@ pub fn free_address() -> SocketAddr {
 ///
 /// # Errors
 ///
-/// What the kernel says, for instance that nobody listens there.
+/// The error of the kernel, for instance if nothing listens there.
 pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     assert!(from.is_loopback() && to.ip().is_loopback(), "tests stay on this machine");
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
@@ -40,11 +39,11 @@ pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// Reads until the peer closes, or resets the connection; what it still said.
+/// Reads until the peer closes or resets the connection, and returns the text.
 ///
 /// # Panics
 ///
-/// If it does not close, which takes a timeout on the stream to notice.
+/// If the peer does not close the connection; the stream needs a timeout to notice.
 pub fn read_until_closed(stream: &mut impl Read) -> String {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {

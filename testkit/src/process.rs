@@ -39,22 +39,22 @@ impl ChildProcess {
         &mut self.child
     }
 
-    /// `SIGKILL`, and waits until it is gone.
+    /// Sends `SIGKILL` and waits until the process has ended.
     pub fn kill(&mut self) {
-        // The guard first: once the child is gone, its number may be somebody else's.
+        // The guard first: once the child has ended, its process id may be reused.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends a signal; none if the process is gone.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).expect("a process id is a positive i32");
         let _ = kill_process(Pid::from_raw(id).expect("a process id is not 0"), signal);
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be asked")
     }
@@ -66,9 +66,9 @@ impl Drop for ChildProcess {
     }
 }
 
-/// A shell that waits for the end of its input, which comes when this process is gone however it
-/// went, and then kills the child. (The kernel's own means, `PR_SET_PDEATHSIG`, needs unsafe code
-/// and goes by the thread that started the child.)
+/// Starts a shell that waits for the end of its input, which comes when this process ends for any reason, and then
+/// kills the child. (The kernel's `PR_SET_PDEATHSIG` needs unsafe code and depends on the thread that started the
+/// child.)
 fn guard_of(id: u32) -> Child {
     Command::new("sh")
         .arg("-c")
@@ -88,7 +88,7 @@ mod tests {
     fn the_guard_kills_the_child_when_its_owner_is_gone() {
         let mut process = ChildProcess::start(Command::new("sleep").arg("600"));
         assert!(process.ended().is_none());
-        // What the kernel does when the owner dies: the pipe is closed.
+        // The kernel closes the pipe when the owner dies.
         drop(process.guard.stdin.take());
         let status = crate::wait::until("the guard to kill", || process.ended());
         assert!(!status.success());

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: a small generator whose whole state is its seed.
+//! Repeatable random numbers: a small generator whose whole state is its seed.
 
 /// SplitMix64: every seed gives another sequence, and the same seed gives the same.
 #[derive(Clone, Debug)]

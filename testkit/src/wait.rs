@@ -1,15 +1,15 @@
-//! Waiting for a state of the world outside, with a deadline: the one place where tests pause.
+//! Waiting for events outside the process, with a deadline: the only place where tests pause.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should be there in milliseconds: long enough for a
-/// machine that does ten things at once, short enough to be told by it.
+/// Timeout for something that should happen within milliseconds: long enough for a busy machine, short enough
+/// for a useful failure.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two looks.
+/// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Looks until there is an answer, and returns it.
+/// Polls until there is a value, and returns it.
 ///
 /// # Panics
 ///
@@ -18,7 +18,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(WAIT_TIMEOUT, look).unwrap_or_else(|| panic!("waited {WAIT_TIMEOUT:?} for {what}"))
 }
 
-/// Looks until it is so; [`until`] for what has no value.
+/// Polls until the condition is true; [`until`] without a value.
 ///
 /// # Panics
 ///
@@ -27,7 +27,7 @@ pub fn until_true(what: &str, mut look: impl FnMut() -> bool) {
     until(what, || look().then_some(()));
 }
 
-/// Looks until there is an answer, or `None` when the time is over. It looks at least once.
+/// Polls until there is a value; `None` when the time is over. It polls at least once.
 pub fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = now() + time;
     loop {
@@ -39,13 +39,13 @@ pub fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<
     }
 }
 
-/// The clock of the tests: a process outside goes by real time, and so does whoever waits for it.
+/// The clock of the tests: other processes run in real time, and so must code that waits for them.
 #[expect(clippy::disallowed_methods, reason = "processes outside go by real time")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Lets the given time pass; for faults that are made of time, never to wait for something.
+/// Lets the given time pass; for faults that consist of time, never to wait for an event.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks; a fault made of time")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);

@@ -1,6 +1,6 @@
 //! One command line: run it, count the tests it reports, or print it for a person to repeat.
 //!
-//! What is printed and what is run come from the same value, so that they cannot drift apart.
+//! The same value is printed and run, so that the two cannot drift apart.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::tally::{TestRunner, TestTally};
 
-/// A program, its arguments and the environment it needs on top of ours.
+/// A program, its arguments and its additional environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
     program: String,
@@ -18,7 +18,7 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// Reads a command line that has no quotes in it: words are what lies between spaces.
+    /// Parses a command line without quotes: words are separated by spaces.
     pub(crate) fn new(line: &str) -> Self {
         let mut words = line.split_whitespace().map(str::to_owned);
         let program = words.next().expect("a command line names a program");
@@ -36,7 +36,7 @@ impl Invocation {
         self
     }
 
-    /// Runs to the end with our own input and output; true if it succeeded.
+    /// Runs to the end with our own input and output. Returns true if it succeeded.
     pub(crate) fn run(&self) -> bool {
         match self.command().status() {
             Ok(status) => status.success(),
@@ -44,11 +44,16 @@ impl Invocation {
         }
     }
 
-    /// True if it can be started and succeeds. Nothing is shown: this only asks whether a tool
-    /// is there.
+    /// Returns true if it can be started and succeeds. Prints nothing: this only checks if a tool is installed.
     pub(crate) fn probe(&self) -> bool {
         let silent = self.command().stdin(Stdio::null()).output();
         silent.is_ok_and(|output| output.status.success())
+    }
+
+    /// Runs to the end and returns the standard output; `None` if it failed.
+    pub(crate) fn output(&self) -> Option<String> {
+        let output = self.command().stdin(Stdio::null()).stderr(Stdio::inherit()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs to the end, passes every line on as it comes, and adds up the results reported in them.
@@ -91,7 +96,7 @@ fn pass_on(from: impl Read, mut to: impl Write, runner: TestRunner) -> TestTally
     let mut tally = TestTally::default();
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        // Whoever reads our output may have gone away; the tests still deserve to be counted.
+        // The reader of our output may have closed it; the tests are counted all the same.
         let _ = to.write_all(&line).and_then(|()| to.flush());
         if let Some(found) = TestTally::from_line(runner, &String::from_utf8_lossy(&line)) {
             tally = tally + found;

@@ -3,14 +3,15 @@
 //! It has no dependencies on purpose, so that the first thing a new machine builds takes a second
 //! and the test command cannot be broken by the code it tests.
 //!
-//! Read in this order: this file (which words start what), `test.rs` (the steps of the test
-//! command), `programs.rs` (everything else), then the parts they share.
+//! Read in this order: this file (the commands), `test.rs` (the steps of the test command), `programs.rs`
+//! (everything else), then the shared parts.
 
 mod house;
 mod invocation;
 mod packages;
 mod peers;
 mod programs;
+mod publish;
 mod tally;
 mod test;
 
@@ -25,15 +26,15 @@ Usage: cargo xtask COMMAND [OPTIONS]
 Commands:
   test                     check formatting, lints, tests, examples in the docs, and the docs
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
-  bench rules [OPTIONS]    measure what rules files cost as they grow
+  bench rules [OPTIONS]    measure the cost of rules files as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
-  errors                   print how far the sliding window counter strays, per traffic shape
-  probabilistic            print how far limits stray that servers keep without a shared store
+  errors                   print the error of the sliding window counter, per traffic shape
+  probabilistic            print the error of limits that servers enforce without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
-  fuzz TARGET [SECONDS]    feed one fuzz target random input (60 seconds unless told otherwise):
+  fuzz TARGET [SECONDS]    feed one fuzz target random input (default: 60 seconds):
                            algorithms, table, notation, paths, rules_file, identity,
                            json_body, forwarded_headers, grpc or resp_commands
   house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
@@ -43,11 +44,14 @@ Commands:
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
-                    (packages, peers, house, format, lint, tests, doctests, docs, loom, soak, fuzz)
+                    (packages, peers, house, format, publish, lint, tests, doctests, docs, loom,
+                    soak, fuzz, deny)
   --soak            also run the tests marked #[ignore], which take minutes
-  --fuzz [SECONDS]  also run every fuzz target, 60 seconds each unless told otherwise
+  --fuzz [SECONDS]  also run every fuzz target, 60 seconds each by default
+  --deny            also check licences, advisories and sources of all dependencies, which
+                    needs cargo-deny and a network
 
-`test` ends with a line `N passed, N failed` and leaves with 0 only if nothing failed.
+`test` ends with a line `N passed, N failed` and exits with 0 only if nothing failed.
 A step that fails prints the command that repeats it alone.
 
 Examples:
@@ -58,7 +62,7 @@ Examples:
   cargo xtask fuzz notation 300
 ";
 
-/// Why a command line was not understood, in words that say what to write instead.
+/// The message about a command line that was not understood; it says what to write instead.
 type CommandLineError = String;
 
 fn main() -> ExitCode {
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts what the words ask for. `Ok(false)` means that it ran and something failed.
+/// Runs the command of the command line. `Ok(false)` means that it ran and something failed.
 fn run(words: &[String]) -> Result<bool, CommandLineError> {
     let Some((command, rest)) = words.split_first() else {
         print!("{HELP}");
@@ -107,13 +111,13 @@ fn run(words: &[String]) -> Result<bool, CommandLineError> {
     }
 }
 
-/// A folder for what is made here, beside cargo's own; a relative path is one below the root.
+/// A folder for build products, beside cargo's own; a relative path is below the root.
 fn target_directory(name: &str) -> String {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
     format!("{target}/{name}")
 }
 
-/// The root of the repository: every command runs there, wherever it was typed.
+/// The root of the repository; every command runs there.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the repository root")
 }

@@ -28,11 +28,10 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
     },
 ];
 
-/// Where Debian puts the programs of the administrator: not in the `PATH` of everybody, and tests look
-/// there too.
+/// The folder of Debian's programs for administrators, which not every `PATH` has. Tests look there too.
 const SBIN_FOLDER: &str = "/usr/sbin";
 
-/// Installs what is missing; true if nothing is missing afterwards.
+/// Installs missing programs. Returns true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {
     install_with(REQUIRED_PROGRAMS, |packages| {
         let Some(root) = root_prefix() else {
@@ -49,8 +48,8 @@ pub(crate) fn install() -> bool {
     })
 }
 
-/// Looks again after installing: a package may be there and its program still not answer, as when
-/// the `PATH` has another `python3` first.
+/// Checks again after installing: a package may be installed and its program still not run, for example if the
+/// `PATH` has another `python3` first.
 fn install_with(needs: &[RequiredProgram], install: impl FnOnce(&str) -> bool) -> bool {
     let absent = missing(needs);
     if absent.is_empty() {
@@ -68,17 +67,17 @@ fn install_with(needs: &[RequiredProgram], install: impl FnOnce(&str) -> bool) -
     absent.is_empty()
 }
 
-/// What does not answer, in the order of the list.
+/// The programs that do not run, in the order of the list.
 fn missing(needs: &[RequiredProgram]) -> Vec<&RequiredProgram> {
     needs.iter().filter(|need| !answers(need.probe, SBIN_FOLDER)).collect()
 }
 
-/// Whether the command line succeeds, with a program of the `PATH` or of this folder.
+/// Returns true if the command line succeeds, with a program of the `PATH` or of this folder.
 fn answers(probe: &str, folder: &str) -> bool {
     Invocation::new(probe).probe() || Invocation::new(&format!("{folder}/{probe}")).probe()
 }
 
-/// What to write before a command so that it runs as root, or `None` where that cannot be.
+/// The prefix that runs a command as root; `None` if that is not possible.
 fn root_prefix() -> Option<&'static str> {
     let may_install = Invocation::new("test -w /var/lib/dpkg/status").probe();
     match (may_install, Invocation::new("sudo --version").probe()) {

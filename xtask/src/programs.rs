@@ -3,7 +3,7 @@
 use crate::CommandLineError;
 use crate::invocation::Invocation;
 
-/// How long a fuzz target runs unless told otherwise.
+/// Default time of a fuzz target in seconds.
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
@@ -90,11 +90,20 @@ fn known_targets() -> String {
     }
 }
 
-/// Whether cargo-fuzz is installed; says how to get it if not.
+/// Returns true if cargo-fuzz is installed; otherwise prints how to install it.
 pub(crate) fn fuzzer_is_installed() -> bool {
     let there = Invocation::new("cargo fuzz --version").probe();
     if !there {
         eprintln!("cargo-fuzz is not installed; run: cargo install --locked cargo-fuzz");
+    }
+    there
+}
+
+/// Returns true if cargo-deny is installed; otherwise prints how to install it.
+pub(crate) fn deny_is_installed() -> bool {
+    let there = Invocation::new("cargo deny --version").probe();
+    if !there {
+        eprintln!("cargo-deny is not installed; run: cargo install --locked cargo-deny");
     }
     there
 }

@@ -1,4 +1,4 @@
-//! How many tests passed and failed, read from what the test runners print.
+//! The numbers of passed and failed tests, read from the output of the test runners.
 //!
 //! Both formats are for people and may change; the tests below hold a line of each kind that the
 //! runners print today. A runner that ends badly without a summary is counted by `test.rs`.
@@ -15,8 +15,8 @@ pub(crate) struct TestTally {
     pub(crate) flaky: Vec<String>,
 }
 
-/// Whose output is read. nextest shows the output of a failing test, libtest's result line
-/// included, so the two must not be looked for at once.
+/// The test runner whose output is read. nextest prints the output of a failing test with libtest's result line,
+/// so the two formats must not be read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TestRunner {
     Libtest,

@@ -1,30 +1,31 @@
 //! The one test command: a list of steps, each of them a command line that a person could type.
 //!
-//! Every step runs even when an earlier one failed, so that one run tells everything. All steps
-//! that compile share the profile `ci` (see the root manifest), so that nothing is built twice.
+//! Every step runs even when an earlier one failed, so that one run reports everything. All steps that compile
+//! share the profile `ci` (see the root manifest), so that nothing is built twice.
 
 use std::time::{Duration, Instant};
 
 use crate::invocation::Invocation;
 use crate::tally::{TestRunner, TestTally};
-use crate::{CommandLineError, house, packages, peers, programs, target_directory};
+use crate::{CommandLineError, house, packages, peers, programs, publish, target_directory};
 
-/// The names of all steps in the order they run; `soak` and `fuzz` only when asked for.
-pub(crate) const STEPS: [&str; 11] = [
-    "packages", "peers", "house", "format", "lint", "tests", "doctests", "docs", "loom", "soak",
-    "fuzz",
+/// The names of all steps in the order they run; `soak`, `fuzz` and `deny` only with their options.
+pub(crate) const STEPS: [&str; 13] = [
+    "packages", "peers", "house", "format", "publish", "lint", "tests", "doctests", "docs", "loom",
+    "soak", "fuzz", "deny",
 ];
 
 /// Tests of the lock-free parts under every interleaving; the step exists when the file does.
 const LOOM_TESTS: &str = "crates/tollgate/tests/loom.rs";
 
-/// What the words after `test` ask for.
+/// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestOptions {
     /// Steps to run alone; empty means the usual ones.
     only: Vec<String>,
     soak: bool,
     fuzz_seconds: Option<u32>,
+    deny: bool,
 }
 
 /// One line of the plan.
@@ -37,15 +38,17 @@ enum StepAction {
     InstallPackages,
     InstallPeers,
     CheckHouse,
+    CheckPackages,
+    CheckDependencies,
     /// Passes or fails as a whole.
     Run(Invocation),
     /// Reports tests one by one.
     Count(TestRunner, Invocation),
-    /// Runs every fuzz target for so many seconds.
+    /// Runs every fuzz target for this many seconds.
     Fuzz(u32),
 }
 
-/// Runs the steps, reports them, and tells whether all of them passed.
+/// Runs the steps and reports them. Returns true if all of them passed.
 pub(crate) fn run(options: &TestOptions) -> bool {
     let steps = plan(options, Invocation::new("cargo nextest --version").probe());
     let started = now();
@@ -83,21 +86,26 @@ pub(crate) fn run(options: &TestOptions) -> bool {
     failures.is_empty()
 }
 
-/// The steps that the options ask for, in order.
+/// The steps that the options select, in order.
 fn plan(options: &TestOptions, nextest: bool) -> Vec<TestStep> {
     let step = |name: &'static str| TestStep { name, action: action(name, options, nextest) };
     STEPS.into_iter().filter(|name| options.wants(name)).map(step).collect()
 }
 
-/// What a step does.
+/// The action of a step.
 fn action(name: &str, options: &TestOptions, nextest: bool) -> StepAction {
-    use StepAction::{CheckHouse, Count, Fuzz, InstallPackages, InstallPeers, Run};
+    use StepAction::{
+        CheckDependencies, CheckHouse, CheckPackages, Count, Fuzz, InstallPackages, InstallPeers,
+        Run,
+    };
     use TestRunner::Libtest;
     let cargo = Invocation::new;
     match name {
         "packages" => InstallPackages,
         "peers" => InstallPeers,
         "house" => CheckHouse,
+        "publish" => CheckPackages,
+        "deny" => CheckDependencies,
         "format" => Run(cargo("cargo fmt --all --check")),
         "lint" => Run(cargo(
             "cargo clippy --workspace --all-targets --all-features --profile ci -- -D warnings",
@@ -141,7 +149,7 @@ fn tests(nextest: bool, ignored: bool) -> StepAction {
 }
 
 impl TestStep {
-    /// What to type to run this step and no other.
+    /// The command that runs this step alone.
     fn repeat_command(&self) -> String {
         match &self.action {
             StepAction::Run(invocation) | StepAction::Count(_, invocation) => {
@@ -150,6 +158,8 @@ impl TestStep {
             StepAction::InstallPackages
             | StepAction::InstallPeers
             | StepAction::CheckHouse
+            | StepAction::CheckPackages
+            | StepAction::CheckDependencies
             | StepAction::Fuzz(_) => {
                 format!("cargo xtask test --only {}", self.name)
             }
@@ -158,12 +168,17 @@ impl TestStep {
 }
 
 impl StepAction {
-    /// Whether it passed, and the tests it counted.
+    /// Runs the action. Returns true if it passed, and the tests it counted.
     fn run(&self) -> (bool, TestTally) {
         match self {
             Self::InstallPackages => (packages::install(), TestTally::default()),
             Self::InstallPeers => (peers::install(), TestTally::default()),
             Self::CheckHouse => (house::run(false), TestTally::default()),
+            Self::CheckPackages => (publish::run(), TestTally::default()),
+            Self::CheckDependencies => {
+                let check = Invocation::new("cargo deny check");
+                (programs::deny_is_installed() && check.run(), TestTally::default())
+            }
             Self::Run(invocation) => (invocation.run(), TestTally::default()),
             Self::Count(runner, invocation) => invocation.run_and_count(*runner),
             Self::Fuzz(seconds) => (fuzz_all(*seconds), TestTally::default()),
@@ -171,7 +186,7 @@ impl StepAction {
     }
 }
 
-/// Runs every target, also after one has failed; true if none found anything.
+/// Runs every target, also after one has failed. Returns true if none found anything.
 fn fuzz_all(seconds: u32) -> bool {
     let run = |target: &String| {
         let invocation = programs::fuzz_run(target, seconds);
@@ -190,6 +205,8 @@ impl std::fmt::Display for StepAction {
                 write!(f, "look for the proxies and clients that the tests start")
             }
             Self::CheckHouse => write!(f, "count shared names and clause openings, check the map"),
+            Self::CheckPackages => write!(f, "look for all files and fields that packages need"),
+            Self::CheckDependencies => write!(f, "cargo deny check"),
             Self::Run(invocation) | Self::Count(_, invocation) => invocation.fmt(f),
             Self::Fuzz(seconds) => write!(f, "every fuzz target for {seconds} s"),
         }
@@ -203,6 +220,7 @@ impl TestOptions {
         while let Some(word) = words.next() {
             match word {
                 "--soak" => options.soak = true,
+                "--deny" => options.deny = true,
                 "--fuzz" => {
                     let given = words.next_if(|next| !next.starts_with("--"));
                     let seconds = given.map(programs::parse_seconds).transpose()?;
@@ -229,6 +247,7 @@ impl TestOptions {
         match name {
             "soak" => self.soak,
             "fuzz" => self.fuzz_seconds.is_some(),
+            "deny" => self.deny,
             "loom" => crate::root().join(LOOM_TESTS).exists(),
             _ => true,
         }
@@ -265,12 +284,15 @@ mod tests {
 
     #[test]
     fn options_choose_the_steps() {
-        let usual = ["packages", "peers", "house", "format", "lint", "tests", "doctests", "docs"];
+        let usual = [
+            "packages", "peers", "house", "format", "publish", "lint", "tests", "doctests", "docs",
+        ];
         assert_eq!(names(""), usual);
         assert_eq!(names("--soak"), [&usual[..], &["soak"]].concat());
         assert_eq!(names("--fuzz 5 --soak"), [&usual[..], &["soak", "fuzz"]].concat());
         assert_eq!(names("--only docs --only format"), ["format", "docs"]);
         assert_eq!(names("--only soak"), ["soak"]);
+        assert_eq!(names("--deny"), [&usual[..], &["deny"]].concat());
     }
 
     #[test]
@@ -313,7 +335,8 @@ mod tests {
         for nextest in [true, false] {
             for step in plan(&parse("--soak"), nextest) {
                 let line = step.repeat_command();
-                let compiles = !matches!(step.name, "packages" | "peers" | "house" | "format");
+                let compiles =
+                    !matches!(step.name, "packages" | "peers" | "house" | "format" | "publish");
                 assert_eq!(line.contains("profile ci"), compiles, "{line}");
             }
         }

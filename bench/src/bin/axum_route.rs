@@ -19,7 +19,7 @@ Answers HTTP requests on a free port of 127.0.0.1, for `cargo xtask bench doors`
 
 Usage: axum-route bare     answers 200 with a word
        axum-route limited  the same behind a limit for each X-User-Id, which is never reached
-       axum-route silent   the same limit, and no header that tells of it
+       axum-route silent   the same limit without header fields that report it
 ";
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn route() -> Router {
     Router::new().route("/", get(async || "welcome"))
 }
 
-/// As a program would have it: the usual headers on every response.
+/// The layer as a program would use it, with the default headers on every response.
 fn layer() -> RateLimitLayer {
     let limit = Limit::per_second(1_000_000).burst(1_000_000).name("api").build();
     let limit = limit.expect("valid numbers");
@@ -56,20 +56,20 @@ fn layer() -> RateLimitLayer {
     RateLimitLayer::new(gate.key(KeyFrom::header(HeaderName::from_static("x-user-id"))))
 }
 
-/// A free port, made known.
+/// Binds a free port and announces it on standard output.
 fn announce() -> io::Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("listening http {}\nready", listener.local_addr()?);
     Ok(listener)
 }
 
-/// Takes connections for ever, all on the thread that calls.
+/// Accepts connections until the process is killed, all on the calling thread.
 fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        // A connection that cannot be set so is slower, and that is all.
+        // If the option cannot be set, the connection is slower and still works.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, router).await
     })

@@ -1,7 +1,7 @@
 //! The floor of the HTTP server: hyper on tokio, as small as it gets, deciding nothing.
 //!
 //! `cargo xtask bench http` starts it as a process of its own, so that it is pinned and its
-//! processor time is counted in the same way as everybody's. It announces itself on standard output
+//! processor time is counted like that of the other servers. It announces itself on standard output
 //! as `tollgate serve` does, and runs until it is killed.
 
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ Usage: bare-hyper empty         answers 200 without a body, and reads none
        bare-hyper bodies BYTES  reads the body to its end, answers 200 with BYTES of JSON
 ";
 
-/// What the answers are.
+/// The kind of answers.
 #[derive(Clone)]
 enum BareHyperMode {
     Empty,
@@ -56,7 +56,7 @@ fn json(bytes: usize) -> Bytes {
     format!("\"{}\"", "x".repeat(bytes.saturating_sub(2))).into()
 }
 
-/// Takes connections for ever, all on the thread that calls.
+/// Accepts connections until the process is killed, all on the calling thread.
 fn serve(mode: &BareHyperMode) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -70,11 +70,11 @@ fn serve(mode: &BareHyperMode) -> io::Result<()> {
     })
 }
 
-/// Answers everything on one connection. The two modes are two services: without bodies nothing
-/// may be paid for them.
+/// Serves one connection. The two modes are two services, so that the mode without bodies pays nothing
+/// for them.
 async fn connection(stream: TcpStream, mode: BareHyperMode) {
     let (io, http) = (TokioIo::new(stream), http1::Builder::new());
-    // An error here is a peer that went away: the generator does so at the end of each sample.
+    // An error here means that the peer disconnected, as the generator does at the end of each sample.
     let _ = match mode {
         BareHyperMode::Empty => http.serve_connection(io, service_fn(without_bodies)).await,
         BareHyperMode::Bodies(answer) => {

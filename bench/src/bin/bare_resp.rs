@@ -1,7 +1,7 @@
 //! The floor of the RESP server: tokio and a parser of commands, deciding nothing.
 //!
 //! `cargo xtask bench doors` starts it as a process of its own, so that it is pinned and its
-//! processor time is counted in the same way as everybody's. It announces itself on standard output
+//! processor time is counted like that of the other servers. It announces itself on standard output
 //! as `tollgate serve` does, and runs until it is killed.
 
 use std::io;
@@ -12,9 +12,9 @@ use memchr::memchr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What every command is answered with: as long as a usual answer to CL.THROTTLE.
+/// The reply to every command, as long as a usual reply to CL.THROTTLE.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
-/// Longest run of commands that is understood.
+/// Size of the receive buffer, and so the longest pipeline of commands.
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn main() -> ExitCode {
@@ -27,14 +27,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A free port, made known.
+/// Binds a free port and announces it on standard output.
 fn announce() -> io::Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("listening resp {}\nready", listener.local_addr()?);
     Ok(listener)
 }
 
-/// Takes connections for ever, all on the thread that calls.
+/// Accepts connections until the process is killed, all on the calling thread.
 fn serve(listener: TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -48,8 +48,8 @@ fn serve(listener: TcpListener) -> io::Result<()> {
     })
 }
 
-/// Answers everything on one connection. An error is a peer that went away: the generator does so
-/// at the end of each sample.
+/// Serves one connection. An error means that the peer disconnected, as the generator does at the end of
+/// each sample.
 async fn connection(mut stream: TcpStream) -> io::Result<()> {
     let (mut buffer, mut filled) = (vec![0; BUFFER_BYTES], 0);
     let mut replies = Vec::new();
@@ -70,7 +70,7 @@ async fn connection(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Length of the command at the beginning: an array of bulk strings; `None` if more must come.
+/// Length of the command at the beginning, an array of bulk strings; `None` if it is incomplete.
 fn command(bytes: &[u8]) -> io::Result<Option<usize>> {
     let Some((words, mut at)) = number(bytes, b'*')? else { return Ok(None) };
     for _ in 0..words {
@@ -83,7 +83,7 @@ fn command(bytes: &[u8]) -> io::Result<Option<usize>> {
     Ok(Some(at))
 }
 
-/// The number in the first line, behind its sign, and the length of the line.
+/// The number in the first line, after its type byte, and the length of the line.
 fn number(bytes: &[u8], sign: u8) -> io::Result<Option<(usize, usize)>> {
     let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
     let digits = bytes[..end].strip_prefix(&[sign]).and_then(|line| line.strip_suffix(b"\r"));

@@ -1,5 +1,5 @@
-//! `cargo xtask errors`: how far the sliding window counter and its sub-buckets stray from the
-//! exact log, per shape of traffic. Deterministic: the same table in every run.
+//! `cargo xtask errors`: the error of the sliding window counter and its sub-buckets against the exact
+//! log, per shape of traffic. Deterministic: the same table in every run.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use tollgate_bench::random::BenchRandom;
 use tollgate_bench::table::{BenchTable, TableStyle, thousands};
 
 const HELP: &str = "\
-Prints how far the sliding window counter strays from the exact log, per shape of traffic.
+Prints the error of the sliding window counter against the exact log, per shape of traffic.
 
 Usage: cargo xtask errors [OPTIONS]
 
@@ -20,13 +20,13 @@ Options:
   --help      print this text
 
 Columns:
-  admitted        units admitted, of those that the exact log admits for the same traffic
-  most / N        the most units admitted in any trailing period, of N; above 1 is over the limit
+  admitted        units admitted, as a share of those that the exact log admits for the same traffic
+  most / N        the most units admitted in any trailing period, divided by N; above 1 is over the limit
   wrongly yes     admitted although the trailing period was full, per decision
   wrongly no      refused although there was room in the trailing period, per decision
 
-Right and wrong are told by the limiter's own past: what it admitted in the trailing period.
-Leaves with 1 if `buckets(k)` ever exceeds N in a trailing period.
+Decisions are judged by the limiter's own history: the units that it admitted in the trailing period.
+Exits with 1 if `buckets(k)` ever exceeds N in a trailing period.
 
 Examples:
   cargo xtask errors
@@ -34,9 +34,9 @@ Examples:
 ";
 
 const PERIOD_US: u64 = 60_000_000;
-/// How many periods the traffic lasts.
+/// Length of the traffic in periods.
 const PERIODS: u64 = 200;
-/// The traffic begins with a window, long after the epoch.
+/// Start of the traffic: the start of a window, long after the epoch.
 const BEGIN_US: u64 = 1_000_000 * PERIOD_US;
 
 fn main() -> ExitCode {
@@ -79,7 +79,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     Ok(kept)
 }
 
-/// How a limiter counts the trailing period.
+/// The method by which a limiter counts the trailing period.
 #[derive(Clone, Copy)]
 enum CountingMethod {
     Log,
@@ -104,7 +104,7 @@ fn limit(units: u64, counting: CountingMethod) -> Limit {
     limit.build().expect("valid numbers")
 }
 
-/// Somebody asks for one unit, so many times or until refused.
+/// Requests for one unit each at one instant: a fixed number, or until one is refused.
 #[derive(Clone, Copy)]
 struct TrafficArrival {
     at_us: u64,
@@ -186,7 +186,7 @@ fn adversary(units: u64, _: &mut BenchRandom) -> Vec<TrafficArrival> {
     (0..PERIODS / 5).flat_map(|turn| attack(BEGIN_US + turn * 5 * PERIOD_US)).collect()
 }
 
-/// What one limiter made of the traffic.
+/// The decisions of one limiter on the traffic, and its errors.
 #[derive(Default)]
 struct LimiterErrors {
     decisions: u64,

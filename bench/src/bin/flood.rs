@@ -1,14 +1,14 @@
-//! `cargo xtask flood`: strangers flood a bounded table with keys that are seen once.
+//! `cargo xtask flood`: a flood of keys that are used once hits a bounded table.
 //!
-//! Four promises are watched while they do:
+//! It checks four promises:
 //!
 //! * memory stays flat;
 //! * a *victim* that is over its limit stays refused until its own refill time, to the microsecond,
 //!   is admitted then, takes its unit, and stays refused again until the next one;
 //! * an *attacker* who has used up its quota and then floods gets no more than its quota;
-//! * of strangers that find no room, together no more pass than the 64 states that they share allow.
+//! * strangers that find no room together get no more than the 64 overflow states allow.
 //!
-//! Time is explicit: the flood lasts as long as two refills of the victim, whatever the machine.
+//! Time is explicit: on any machine the flood lasts as long as two refills of the victim.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -23,20 +23,20 @@ use tollgate_bench::stopwatch::Stopwatch;
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 const HELP: &str = "\
-Floods a bounded limiter with keys that are seen once, and watches memory and fairness.
+Floods a bounded limiter with keys that are used once, and checks memory and fairness.
 
 Usage: cargo xtask flood [OPTIONS]
 
 Options:
-  --keys N     keys in the flood, 20 million unless told otherwise
-  --cap N      keys that the limiter is made for, 1 million unless told otherwise
-  --threads N  threads that flood, 1 unless told otherwise
+  --keys N     keys in the flood (default: 20 million)
+  --cap N      capacity of the limiter in keys (default: 1 million)
+  --threads N  flooding threads (default: 1)
   --markdown   tables as Markdown
   --help       print this text
 
-Two floods: *sippers* take one unit of five and could make room for each other; *gulpers* take all
-five, so that every state in the table is limited and newcomers share the overflow states.
-Leaves with 1 if a promise is broken.
+There are two floods. *Sippers* take one unit of five, so their states can be evicted. *Gulpers* take all
+five, so no state in the table can be evicted and new keys share the overflow states.
+Exits with 1 if a promise is broken.
 
 Examples:
   cargo xtask flood
@@ -46,14 +46,14 @@ Examples:
 /// Units of a bucket; one comes back every 12 seconds.
 const BURST: u64 = 5;
 const REFILL_US: u64 = 12_000_000;
-/// How long a flood lasts: the victim's first refill lies in the middle, the second at the end.
+/// Duration of a flood: the victim's first refill is in the middle, the second at the end.
 const FLOOD_US: u64 = 2 * REFILL_US;
 const BEGIN_US: u64 = 1_790_000_000_000_000;
-/// Strangers between two tries of the attacker and looks at the victim.
+/// Number of strangers between two probes of the attacker and the victim.
 const PROBE_EVERY: u64 = 1_000;
-/// Memory may grow during a flood by what the side tables for overflow and blocks take, two 64ths
-/// of the main table, because the system grants their pages when they are first touched; and by
-/// what the system's own count is inexact.
+/// Maximum growth of memory during a flood: the side tables for overflow and blocks, two 64ths of the main
+/// table, because the system grants their pages when they are first touched; and the inaccuracy of the
+/// system's own count.
 fn growth_bytes_max(cap: u64) -> u64 {
     (1 << 20) + 2 * 40 * (cap / 64).max(4_096)
 }
@@ -81,12 +81,12 @@ struct FloodPlan {
     style: TableStyle,
 }
 
-/// What the flooding threads see together.
+/// The observations of all flooding threads.
 #[derive(Default)]
 struct FloodObservations {
     /// Units that the attacker got under its own key.
     attacker_units: AtomicU64,
-    /// The victim was admitted before its time.
+    /// True if the victim was admitted too early.
     victim_freed: AtomicBool,
     /// Units of strangers that overflow states let pass.
     overflow_units: AtomicU64,
@@ -96,7 +96,7 @@ struct FloodObservations {
     resident_first: AtomicU64,
 }
 
-/// Runs one flood, prints what happened, and whether every promise held.
+/// Runs one flood and prints the results. Returns true if every promise held.
 fn flood(plan: &FloodPlan, name: &str, cost: u64) -> bool {
     eprintln!("{name}: {} keys into a limiter for {}", thousands(plan.keys), thousands(plan.cap));
     let resident_before = machine::resident_bytes();
@@ -111,7 +111,7 @@ fn flood(plan: &FloodPlan, name: &str, cost: u64) -> bool {
     witness.attacker_units.store(BURST, Ordering::Relaxed);
     let half = plan.keys / 2;
     flood_with(plan, 0..half, cost, &limiter, &limit, &witness);
-    // It takes its unit at once: while it has one, it may make room like others.
+    // The victim takes its unit at once: with a unit left, its state may be evicted like any other.
     let victim = |us| limiter.at(Micros::new(BEGIN_US + us)).check(&limit, "victim").allowed();
     let on_time = !victim(REFILL_US - 1) && victim(REFILL_US) && !victim(REFILL_US);
     flood_with(plan, half..plan.keys, cost, &limiter, &limit, &witness);
@@ -171,8 +171,7 @@ fn flood_with(
     });
 }
 
-/// One thread's share of the flood, with a look at the victim and a try of the attacker now and
-/// then.
+/// One thread's share of the flood, with a regular probe of the victim and the attacker.
 fn flood_from(
     plan: &FloodPlan,
     keys: impl Iterator<Item = u64>,

@@ -1,8 +1,8 @@
-//! What an exact sliding window log costs as N grows: time per take, bytes per key, and what the
-//! bound of 1,024 entries changes beyond it.
+//! The cost of an exact sliding window log as N grows: time per take, bytes per key, and the effect of the
+//! bound of 1,024 entries.
 //!
-//! The traffic is the worst for a log: exactly at the limit, each unit at an instant of its own, so
-//! that with every take one entry comes and one goes.
+//! The traffic is the worst case for a log: exactly at the limit with distinct instants, so that every take adds
+//! one entry and removes one.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use tollgate_bench::stopwatch::{Stopwatch, median};
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
 const HELP: &str = "\
-Measures what the exact sliding window log costs at N = 10 to 1 million, for traffic exactly at
+Measures the cost of the exact sliding window log at N = 10 to 1 million, for traffic exactly at
 the limit with distinct instants.
 
 Usage: cargo run --release -p tollgate-bench --bin log-cost -- [OPTIONS]
@@ -26,12 +26,12 @@ Options:
   --help      print this text
 
 Columns:
-  entries         kept for one key; at most 1,024, beyond that close neighbours merge
+  entries         kept for one key; at most 1,024, above that close neighbours are merged
   core ns         one take by the pure functions of `tollgate::algorithm`
   limiter ns      the same through a Limiter, at explicit instants
-  core bytes      of the pure state
-  limiter bytes   of a key in the memory store: its slot and its block of entries
-  admitted        of what an unbounded log would admit: merging may refuse more, never less
+  core bytes      size of the pure state
+  limiter bytes   size of a key in the memory store: its slot and its block of entries
+  admitted        share of what an unbounded log would admit: merging may refuse more, never less
 ";
 
 /// Microseconds between two units.
@@ -90,7 +90,7 @@ fn row(units: u64) -> [String; 7] {
     ]
 }
 
-/// A log in the hands of the pure functions.
+/// A log that is decided by the pure functions.
 struct PureLog {
     state: State,
     instant: u64,
@@ -98,7 +98,7 @@ struct PureLog {
 }
 
 impl PureLog {
-    /// After two periods at the limit; and the units admitted.
+    /// Fills a log with two periods of traffic at the limit. Also returns the units admitted.
     fn fill(limit: &Limit, units: u64) -> (PureLog, u64) {
         let mut core = PureLog { state: State::fresh(limit, Micros::ZERO), instant: 0, asked: 0 };
         let admitted = (0..2 * units).map(|_| u64::from(core.take(limit))).sum();
@@ -123,8 +123,8 @@ impl PureLog {
     }
 }
 
-/// Bytes per key when many keys have full logs, all of which grew at the same time. A slot takes 39
-/// bytes; blocks are cut from pages of 256 KiB, so one key alone would say little.
+/// Bytes per key when many keys have full logs that grew at the same time. A slot takes 39 bytes. Blocks are
+/// allocated from pages of 256 KiB, so a single key would show little.
 fn limiter_bytes(limit: &Limit, units: u64) -> u64 {
     let keys = if units > 100 { 2_000 } else { 16_000 };
     let limiter = Limiter::new(MemoryStore::new(keys), ManualClock::new(Micros::ZERO));

@@ -1,5 +1,5 @@
-//! `cargo xtask probabilistic`: what limits cost that several servers keep without talking to each
-//! other: routing each caller to one server, dividing the limit, and admitting by chance.
+//! `cargo xtask probabilistic`: the error of limits that several servers enforce without communication, by
+//! routing each caller to one server, dividing the limit, or admitting with a probability.
 //! Deterministic: the same table in every run.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use tollgate_bench::random::BenchRandom;
 use tollgate_bench::table::{BenchTable, TableStyle};
 
 const HELP: &str = "\
-Prints how far limits stray that several servers keep without a shared store.
+Prints the error of limits that several servers enforce without a shared store.
 
 Usage: cargo xtask probabilistic [OPTIONS]
 
@@ -30,16 +30,16 @@ Servers:
                               the probability limit / estimate
 
 Balancer:
-  random                      every request goes to any server
-  sticky                      all of them to one, as with a connection that is kept open
+  random                      every request goes to a random server
+  sticky                      all requests go to one server, as with a connection that is kept open
 
 Columns:
-  passed      of what the exact limit lets pass
-  most / N    the most in any trailing minute, of the limit; above 1 is over the limit
-  within 5 %  the minutes in which what passed is at most 5 % off what the exact limit lets pass
-  wrongly no  refused although less than the limit had passed in the trailing minute, per request
+  passed      requests admitted, as a share of those that the exact limit admits
+  most / N    the most requests in any trailing minute, divided by the limit; above 1 is over the limit
+  within 5 %  share of minutes in which the number admitted is within 5 % of the exact limit's
+  wrongly no  refused although the trailing minute had room, per request
 
-Leaves with 1 if one server for the caller is ever off.
+Exits with 1 if \"one server for the caller\" is ever inexact.
 
 Examples:
   cargo xtask probabilistic
@@ -48,7 +48,7 @@ Examples:
 
 const UNITS: u64 = 100;
 const PERIOD_US: u64 = 60_000_000;
-/// How many periods the traffic lasts.
+/// Length of the traffic in periods.
 const PERIODS: u64 = 500;
 const BEGIN_US: u64 = 1_000_000 * PERIOD_US;
 
@@ -77,7 +77,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     Ok(exact)
 }
 
-/// How the servers keep the limit.
+/// The method by which the servers enforce the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FleetStrategy {
     Routed,
@@ -85,7 +85,7 @@ enum FleetStrategy {
     ByChance,
 }
 
-/// How requests of one caller come to the servers.
+/// The distribution of one caller's requests over the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Balancer {
     Random,
@@ -100,7 +100,7 @@ const STRATEGIES: [(FleetStrategy, Balancer); 5] = [
     (FleetStrategy::ByChance, Balancer::Sticky),
 ];
 
-/// One row: the same traffic for every way.
+/// One row of the table. The traffic is the same for every strategy.
 fn row(
     way: FleetStrategy,
     balancer: Balancer,
@@ -111,7 +111,7 @@ fn row(
     let exact = FleetResult::run(&traffic, Balancer::Sticky, vec![FleetServer::with_limit(UNITS)]);
     let fleet: Vec<FleetServer> = match way {
         FleetStrategy::Routed => vec![FleetServer::with_limit(UNITS)],
-        // Rounded up: a share of 33.3 that lets 33 pass would lose one in a hundred for ever.
+        // Rounded up: a share of 33.3 that admits 33 would always lose one request in a hundred.
         FleetStrategy::Divided => {
             (0..servers).map(|_| FleetServer::with_limit(UNITS.div_ceil(servers))).collect()
         }
@@ -135,12 +135,12 @@ fn poisson(load: f64, random: &mut BenchRandom) -> Vec<u64> {
     std::iter::from_fn(next).take_while(|at_us| *at_us < end).collect()
 }
 
-/// What one server knows of the caller.
+/// One server's state of the caller.
 enum FleetServer {
     Exact(Box<(Limit, State)>),
     ByChance {
         servers: u64,
-        /// When requests came in the last period. Bound: what the traffic has in one.
+        /// Instants of the requests of the last period. Bound: the traffic of one period.
         arrivals: VecDeque<u64>,
         random: BenchRandom,
     },
@@ -178,21 +178,21 @@ impl FleetServer {
     }
 }
 
-/// What is one period old no longer counts.
+/// Drops the instants that are at least one period old.
 fn drop_expired(instants: &mut VecDeque<u64>, now_us: u64) {
     while instants.front().is_some_and(|&first| first + PERIOD_US <= now_us) {
         instants.pop_front();
     }
 }
 
-/// What the servers together made of the traffic.
+/// The decisions of all servers on the traffic.
 struct FleetResult {
     requests: u64,
     passed: u64,
-    /// The most in any trailing period.
+    /// The most requests admitted in any trailing period.
     most: u64,
     wrongly_refused: u64,
-    /// What passed in each period.
+    /// The requests admitted in each period.
     periods: Vec<u64>,
 }
 
@@ -206,7 +206,7 @@ impl FleetResult {
             periods: vec![0; PERIODS as usize],
         };
         let mut random = BenchRandom::new(7);
-        // What passed in the trailing period. Bound: the traffic of one.
+        // The requests admitted in the trailing period. Bound: the traffic of one period.
         let mut trailing = VecDeque::new();
         for &at_us in traffic {
             drop_expired(&mut trailing, at_us);

@@ -33,14 +33,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A free port, made known.
+/// Binds a free port and announces it on standard output.
 fn announce() -> io::Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("listening grpc {}\nready", listener.local_addr()?);
     Ok(listener)
 }
 
-/// Takes connections for ever, all on the thread that calls.
+/// Accepts connections until the process is killed, all on the calling thread.
 fn serve(listener: TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -94,7 +94,7 @@ impl UnaryService<BenchRateLimitRequest> for EchoShouldRateLimit {
     }
 }
 
-/// As long as Tollgate's.
+/// A status as long as Tollgate's.
 fn status() -> BenchDescriptorStatus {
     let current_limit =
         BenchRateLimit { requests_per_unit: 1_000_000, unit: 1, name: "per-address".into() };
@@ -128,7 +128,7 @@ mod tests {
                 .unwrap();
         assert!(sample.requests_per_s > 0.0);
 
-        // Not a message: tonic says so with a status and without an answer.
+        // Not a message: tonic answers with a status and no message.
         let broken = RequestList::generate(1, |_| b"\0\0\0\0\x01\xff");
         assert!(check(address, broken.get(0)).unwrap_err().contains("grpc-status"));
         let problem =

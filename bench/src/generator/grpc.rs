@@ -1,10 +1,10 @@
-//! gRPC, in HTTP/2 frames written by hand: so many streams at once on a connection, the next when
+//! gRPC in HTTP/2 frames written by hand: a fixed number of streams on each connection, with a new one when
 //! one is answered.
 //!
-//! A client library costs as much as the server that is measured, and would be what is measured.
-//! Questions are written ahead, header fields are sent as any client sends them (in full once, then
-//! by number), and answers are read as far as to know that they are right: a message that begins as
-//! expected, and the end of the stream behind it. [`check`] asks once with a whole client.
+//! A client library costs as much as the server, so the client would be the bottleneck. Requests are encoded
+//! ahead. Header fields are sent as any client sends them, in full once and then by index. Answers are read only
+//! as far as needed to know that they are right: the beginning of the message, and the end of the stream.
+//! [`check`] makes one call with a complete client.
 
 mod check;
 
@@ -18,15 +18,16 @@ use crate::envoy::PATH;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER_BYTES: usize = 9;
-/// What each side may send before it is told otherwise.
+/// Initial size of the flow-control window of each side.
 const WINDOW_BYTES: u32 = 65_535;
-/// The window that the server gets is never renewed: with the largest there is, it can send 2 GiB.
+/// Size of the server's window, which is never renewed: with the maximum the server can send 2 GiB.
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-/// Every answer begins so: not compressed, below 16 MiB; `overall_code` OK is the first field.
+/// The first bytes of every answer: not compressed, below 16 MiB.
 const ANSWER_BEGINS: [u8; 2] = [0, 0];
+/// The first field of every answer: `overall_code` OK.
 const ANSWER_CODE: [u8; 2] = [0x08, 0x01];
 
-/// Kinds of frames (RFC 9113, section 6).
+/// Types of frames (RFC 9113, section 6).
 mod frame_kind {
     pub(super) const DATA: u8 = 0;
     pub(super) const HEADERS: u8 = 1;
@@ -38,17 +39,17 @@ mod frame_kind {
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The setting of the size of the table of header fields, and its value unless told otherwise.
+/// The setting for the size of the header table, and its default value.
 const TABLE_SIZE: (u16, u32) = (1, 4_096);
 
-/// A few streams on one connection.
+/// A client with a few streams on one connection.
 #[derive(Debug)]
 pub struct GrpcLoadClient<'a> {
     messages: RequestCursor<'a>,
-    /// Those on the way. Bound: as many as `new` was told.
+    /// The open streams. Bound: the number given to `new`.
     streams: Vec<GrpcStream>,
     next_id: u32,
-    /// Bytes that the server takes before it says more.
+    /// Bytes that may be sent before the server renews the window.
     window: i64,
 }
 
@@ -56,12 +57,12 @@ pub struct GrpcLoadClient<'a> {
 struct GrpcStream {
     id: u32,
     asked_at: Duration,
-    /// Whether its message has come.
+    /// True if the message has arrived.
     has_message: bool,
 }
 
 impl<'a> GrpcLoadClient<'a> {
-    /// What is said on the connection at `index`: `messages` are framed.
+    /// Makes the client of the connection at `index`; `messages` have their gRPC prefix.
     pub fn new(messages: &'a RequestList, streams: usize, index: usize) -> GrpcLoadClient<'a> {
         GrpcLoadClient {
             messages: RequestCursor::new(messages, index),
@@ -71,7 +72,7 @@ impl<'a> GrpcLoadClient<'a> {
         }
     }
 
-    /// Opens a stream: header fields and the message, and that is the end of it.
+    /// Opens a stream: sends header fields and the message, and ends the client's side.
     fn open_stream(&mut self, turn: &mut ClientContext<'_>) -> Result<GrpcStream, String> {
         let (id, message) = (self.next_id, self.messages.next_request());
         self.next_id += 2;
@@ -87,7 +88,7 @@ impl<'a> GrpcLoadClient<'a> {
         Ok(GrpcStream { id, asked_at: turn.now, has_message: false })
     }
 
-    /// What one frame from the server means.
+    /// Handles one frame from the server.
     fn handle_frame(
         &mut self,
         head: FrameHeader,
@@ -165,7 +166,7 @@ impl LoadClient for GrpcLoadClient<'_> {
     }
 }
 
-/// The nine bytes before each frame.
+/// The header of a frame, nine bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FrameHeader {
     payload_bytes: usize,
@@ -175,7 +176,7 @@ struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// And what is behind them; `None` if they are not all there.
+    /// Reads a frame header. Also returns the bytes after it; `None` if it is incomplete.
     fn read(bytes: &[u8]) -> Option<(FrameHeader, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>()?;
         let [a, b, c, kind, flags, id @ ..] = *head;
@@ -192,7 +193,7 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
     out.extend_from_slice(payload);
 }
 
-/// The header fields are sent by their numbers in a table of the usual size.
+/// Checks the server's settings: header fields are sent by index in a table of the default size.
 fn check_settings(payload: &[u8]) -> Result<(), String> {
     for setting in payload.chunks_exact(6) {
         let name = u16::from_be_bytes([setting[0], setting[1]]);
@@ -204,12 +205,12 @@ fn check_settings(payload: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The fields of the first call on a connection, in full: the server puts them into its table.
-/// HPACK (RFC 7541), without Huffman coding.
+/// The header fields of the first call on a connection, in full, so that the server adds them to its table. They
+/// are encoded in HPACK (RFC 7541) without Huffman coding.
 fn first_header_block() -> Vec<u8> {
     // From the static table: POST, http.
     let mut block = vec![0x83, 0x86];
-    // With a name from it: `:path`, `:authority`, `content-type`; with a new one; `user-agent`.
+    // With a name from the static table: `:path`, `:authority`, `content-type`; with a new name; `user-agent`.
     let fields: [(u8, &[&str]); 5] = [
         (0x40 | 4, &[PATH]),
         (0x40 | 1, &["localhost"]),
@@ -227,7 +228,7 @@ fn first_header_block() -> Vec<u8> {
     block
 }
 
-/// The fields of every other call by their numbers, the one that was sent last is 62.
+/// The header fields of every later call by index; the field that was sent last has index 62.
 const NEXT_HEADER_BLOCK: [u8; 7] =
     [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
 

@@ -1,5 +1,5 @@
-//! HTTP/1.1, one request at a time; of a response as much as a load generator must understand: where
-//! it ends, and its status.
+//! HTTP/1.1 with one request at a time. Of a response it reads only what a load generator needs: the status and the
+//! end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use super::requests::{RequestCursor, RequestList};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
-/// One request on the way; every answer must be 200.
+/// A client with one request in flight; every answer must be 200.
 #[derive(Debug)]
 pub struct HttpLoadClient<'a> {
     requests: RequestCursor<'a>,
@@ -19,7 +19,7 @@ pub struct HttpLoadClient<'a> {
 }
 
 impl<'a> HttpLoadClient<'a> {
-    /// What is said on the connection at `index`.
+    /// Makes the client of the connection at `index`.
     pub fn new(requests: &'a RequestList, index: usize) -> HttpLoadClient<'a> {
         HttpLoadClient { requests: RequestCursor::new(requests, index), asked_at: Duration::ZERO }
     }
@@ -49,22 +49,22 @@ impl LoadClient for HttpLoadClient<'_> {
     }
 }
 
-/// What the bytes so far amount to.
+/// The progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseProgress {
-    /// More must come.
+    /// Bytes are missing.
     Incomplete,
-    /// All of it is there.
+    /// The response is complete.
     Complete {
-        /// The three digits.
+        /// The status code.
         status: u16,
         /// Length of the body.
         body_bytes: usize,
     },
 }
 
-/// Reads the response at the beginning of `bytes`. One response at a time is expected: bytes behind
-/// its end are an error, as is a body whose length is not told ahead.
+/// Parses the response at the beginning of `bytes`. Only one response is expected: bytes after its end are
+/// an error, and so is a body without `Content-Length`.
 pub fn progress(bytes: &[u8]) -> Result<ResponseProgress, &'static str> {
     let Some(head) = head(bytes)? else { return Ok(ResponseProgress::Incomplete) };
     let body_bytes = match (head.status, head.content_length) {
@@ -84,11 +84,11 @@ pub fn progress(bytes: &[u8]) -> Result<ResponseProgress, &'static str> {
 struct ResponseHead {
     status: u16,
     content_length: Option<usize>,
-    /// With the empty line.
+    /// Length of the head, including the empty line.
     bytes: usize,
 }
 
-/// The status line and the headers, once the empty line behind them is there.
+/// Parses the status line and the headers, once the empty line after them has arrived.
 fn head(bytes: &[u8]) -> Result<Option<ResponseHead>, &'static str> {
     let mut head = ResponseHead { status: 0, content_length: None, bytes: 0 };
     while let Some(length) = memchr(b'\n', &bytes[head.bytes..]) {
@@ -104,13 +104,13 @@ fn head(bytes: &[u8]) -> Result<Option<ResponseHead>, &'static str> {
     Ok(None)
 }
 
-/// `HTTP/1.1 200 OK` is 200.
+/// Parses `HTTP/1.1 200 OK` as 200.
 fn status(line: &[u8]) -> Option<u16> {
     let digits = line.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The length, if this header tells it.
+/// Parses the length, if this header is `Content-Length`.
 fn content_length(line: &[u8]) -> Result<Option<usize>, &'static str> {
     const NAME: &[u8] = b"content-length:";
     match line.split_at_checked(NAME.len()) {
@@ -122,18 +122,18 @@ fn content_length(line: &[u8]) -> Result<Option<usize>, &'static str> {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct BenchHttpResponse {
-    /// The three digits.
+    /// The status code.
     pub status: u16,
     /// Length of the body.
     pub body_bytes: usize,
-    /// All of it.
+    /// The whole text of the response.
     pub text: String,
 }
 
-/// Asks one question on a connection of its own.
+/// Sends one request on a connection of its own.
 pub fn ask(address: SocketAddr, request: &[u8]) -> Result<BenchHttpResponse, String> {
     let stream = TcpStream::connect(address).and_then(|mut stream| {
         stream.set_read_timeout(Some(START_MAX))?;

@@ -1,11 +1,11 @@
-//! The load generator: one thread, a few connections, a fixed number of requests on the way on each.
+//! The load generator: one thread, a few connections, a fixed number of requests in flight on each.
 //!
-//! It is a closed loop: a connection sends its next request when it has its answer. That shows what
-//! a server can do at most and what a request costs it. It says little about latency under a load
-//! that does not wait, and the percentiles are to be read as a comparison within one run.
+//! It is a closed loop: a connection sends its next request after an answer. That shows the highest rate of a
+//! server and the cost of a request. It says little about latency under an open load; read the percentiles
+//! as a comparison within one run.
 //!
-//! What is said on a connection is a [`LoadClient`]: HTTP/1.1, RESP or gRPC. Nothing is allocated for a
-//! request once the buffers have grown.
+//! A [`LoadClient`] speaks the protocol of a connection: HTTP/1.1, RESP or gRPC. A request allocates nothing once
+//! the buffers have grown.
 
 pub mod grpc;
 pub mod http;
@@ -24,20 +24,19 @@ use mio::{Events, Interest, Poll, Token};
 use crate::rounds::{SampleTiming, ServerSample};
 use crate::stopwatch::{Stopwatch, processor_ns_of};
 
-/// A server that is silent for so long is broken.
+/// Timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most that is received and not yet understood; a batch of 64 decisions over HTTP takes about
-/// 20 KiB.
+/// Maximum of received bytes that are not yet parsed; a batch of 64 decisions over HTTP takes about 20 KiB.
 const RECEIVED_BYTES_MAX: usize = 256 << 10;
-/// A phase ends here even if its time is not over.
+/// Maximum number of requests in a phase, which ends then even if its time is not over.
 const REQUESTS_MAX: u64 = 100_000_000;
 
-/// What is said on one connection.
+/// A client on one connection.
 pub trait LoadClient {
-    /// Asks the first questions.
+    /// Sends the first requests.
     fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String>;
 
-    /// Takes what has come, asks what follows from it, and says how many bytes it needs no more.
+    /// Handles received bytes, sends the next requests, and returns the number of bytes that are done with.
     fn on_received(
         &mut self,
         received: &[u8],
@@ -45,18 +44,18 @@ pub trait LoadClient {
     ) -> Result<usize, String>;
 }
 
-/// What a [`LoadClient`] may do when it has its turn.
+/// The context of a call to a [`LoadClient`].
 pub struct ClientContext<'a> {
-    /// When it is, on the generator's clock.
+    /// The time on the generator's clock.
     pub now: Duration,
-    /// What to send. Bound: the questions on the way on one connection, as long as they are.
+    /// The bytes to send. Bound: the requests in flight on one connection.
     pub out: &'a mut Vec<u8>,
     answers: &'a mut u64,
     latencies_ns: &'a mut Histogram<u64>,
 }
 
 impl ClientContext<'_> {
-    /// Counts `requests` that were asked together and are answered now.
+    /// Counts `requests` that were sent together and are answered now.
     pub fn count_answers(&mut self, requests: u64, asked_at: Duration) {
         *self.answers += requests;
         let latency_ns = self.now.saturating_sub(asked_at).as_nanos() as u64;
@@ -70,20 +69,20 @@ impl fmt::Debug for ClientContext<'_> {
     }
 }
 
-/// One measurement: who is asked, and for how long.
+/// One measurement: the server, the connections and the times.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadSpec {
-    /// Where the server listens.
+    /// The address of the server.
     pub address: SocketAddr,
     /// The process whose processor time counts.
     pub server: u32,
-    /// How many connections.
+    /// Number of connections.
     pub connections: usize,
-    /// How long.
+    /// The times of the sample.
     pub span: SampleTiming,
 }
 
-/// Measures once, over new connections. `client` makes what is said on the connection at an index.
+/// Takes one sample over new connections. `client` makes the client of the connection at an index.
 pub fn measure<T: LoadClient>(
     load: &LoadSpec,
     talk: impl Fn(usize) -> T,
@@ -109,12 +108,12 @@ pub fn measure<T: LoadClient>(
     })
 }
 
-/// Asks a server in this process for a few moments, over three connections: for tests of servers.
+/// Takes a short sample of a server in this process over three connections, for tests of servers.
 pub fn measure_briefly<T: LoadClient>(
     address: SocketAddr,
     talk: impl Fn(usize) -> T,
 ) -> Result<ServerSample, String> {
-    // Each phase goes on to its first answer, however busy the machine is.
+    // Each phase lasts at least until its first answer, even on a busy machine.
     let moment = Duration::from_millis(20);
     let span = SampleTiming { warm_up: moment, duration: moment };
     measure(&LoadSpec { address, server: std::process::id(), connections: 3, span }, talk)
@@ -123,9 +122,9 @@ pub fn measure_briefly<T: LoadClient>(
 struct LoadGenerator<T> {
     poll: Poll,
     clock: Stopwatch,
-    /// Bound: as many as `LoadSpec` says.
+    /// The connections. Bound: the number in `LoadSpec`.
     connections: Vec<LoadConnection<T>>,
-    /// Since the phase began.
+    /// Number of answers in this phase.
     answers: u64,
     latencies_ns: Histogram<u64>,
 }
@@ -152,7 +151,7 @@ impl<T: LoadClient> LoadGenerator<T> {
         connection.send()
     }
 
-    /// Asks for as long as `duration`, and on to the first answer; returns how many answers came.
+    /// Sends requests for `duration`, at least until the first answer. Returns the number of answers.
     fn run(&mut self, duration: Duration) -> Result<u64, String> {
         let mut events = Events::with_capacity(self.connections.len());
         let end = self.clock.elapsed() + duration;
@@ -174,12 +173,12 @@ impl<T: LoadClient> LoadGenerator<T> {
         Ok(self.answers)
     }
 
-    /// Takes all that has come on a connection, and says what follows from it.
+    /// Reads everything that has arrived on a connection and sends the next requests.
     fn receive_answers(&mut self, index: usize) -> Result<(), String> {
         let connection = &mut self.connections[index];
         connection.send()?;
         while let Some(emptied) = connection.receive()? {
-            // One reading is the end of this request and the beginning of the next.
+            // One reading of the clock is both the end of this request and the start of the next.
             let now = self.clock.elapsed();
             let (answers, latencies_ns) = (&mut self.answers, &mut self.latencies_ns);
             let mut turn = ClientContext { now, out: &mut connection.out, answers, latencies_ns };
@@ -199,10 +198,10 @@ impl<T: LoadClient> LoadGenerator<T> {
 struct LoadConnection<T> {
     stream: TcpStream,
     client: T,
-    /// To be sent, and how much of it was. Bound: see [`ClientContext::out`].
+    /// The bytes to send; the first `sent_bytes` are sent. Bound: see [`ClientContext::out`].
     out: Vec<u8>,
     sent_bytes: usize,
-    /// What was received and not yet understood is at its beginning. Bound: `RECEIVED_BYTES_MAX`.
+    /// A buffer whose first `received_bytes` are received and not yet parsed. Bound: `RECEIVED_BYTES_MAX`.
     received: Box<[u8]>,
     received_bytes: usize,
 }
@@ -218,7 +217,7 @@ impl<T> LoadConnection<T> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let mut stream = TcpStream::from_std(stream);
-        // Both, once: epoll then tells each change one time and needs no further calls.
+        // Both interests at once: epoll is edge-triggered then and needs no further calls.
         poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let received = vec![0; RECEIVED_BYTES_MAX].into_boxed_slice();
         Ok(LoadConnection {
@@ -231,7 +230,7 @@ impl<T> LoadConnection<T> {
         })
     }
 
-    /// Sends what is left to send, as far as the socket takes it.
+    /// Sends the remaining bytes, as many as the socket accepts.
     fn send(&mut self) -> Result<(), String> {
         while self.sent_bytes < self.out.len() {
             match self.stream.write(&self.out[self.sent_bytes..]) {
@@ -245,9 +244,9 @@ impl<T> LoadConnection<T> {
         Ok(())
     }
 
-    /// Reads once; `None` if there is nothing, otherwise whether the socket is empty now: it gave
-    /// less than there was room for. To ask it again would cost a system call, and what comes later
-    /// is told by epoll.
+    /// Reads once. Returns `None` if there is nothing to read, and `Some(true)` if the socket is empty now, because the
+    /// read returned less than there was room for. Another read would cost a system call, and epoll reports bytes
+    /// that arrive later.
     fn receive(&mut self) -> Result<Option<bool>, String> {
         let room = &mut self.received[self.received_bytes..];
         if room.is_empty() {
@@ -265,19 +264,19 @@ impl<T> LoadConnection<T> {
         }
     }
 
-    /// Makes room: so many bytes are needed no more.
+    /// Removes the first `bytes` from the buffer.
     fn discard(&mut self, bytes: usize) {
         self.received.copy_within(bytes..self.received_bytes, 0);
         self.received_bytes -= bytes;
     }
 
-    /// The problem, and what the server said.
+    /// The problem with the beginning of the server's answer.
     fn with_answer(&self, problem: &str) -> String {
         format!("{problem}; it said:\n{}", answer_excerpt(&self.received[..self.received_bytes]))
     }
 }
 
-/// The beginning of an answer, for a person.
+/// The beginning of an answer, for error messages.
 pub fn answer_excerpt(answer: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 2_000;
     let beginning = &answer[..answer.len().min(SHOWN_BYTES_MAX)];

@@ -1,26 +1,26 @@
-//! What is asked: requests about many keys, written before the clock starts.
+//! Requests for many keys, encoded before the clock starts.
 //!
 //! 65,536 keys are drawn from 100,000, which makes about 48,000 different ones: more than the
-//! processor's inner caches hold, few enough that a server has met them all within a second.
+//! processor's inner caches hold, few enough that a server has seen them all within a second.
 
 use crate::random::BenchRandom;
 
 const DRAWS: usize = 1 << 16;
 const KEYS: u64 = 100_000;
 
-/// Requests one behind the other in memory, sent in this order, over and over.
+/// Requests in contiguous memory, sent in this order, over and over.
 #[derive(Debug)]
 pub struct RequestList {
     bytes: Vec<u8>,
-    /// Where each request ends.
+    /// The end of each request.
     ends: Vec<usize>,
-    /// How many decisions one request asks for.
+    /// Number of decisions in one request.
     pub decisions: usize,
 }
 
 impl RequestList {
-    /// Requests that ask for so many `decisions` each; `request` writes one, given the numbers of
-    /// its callers, which are below 100,000.
+    /// Generates requests with `decisions` decisions each. `request` encodes one from the numbers of its callers, which
+    /// are below 100,000.
     pub fn generate<B: AsRef<[u8]>>(
         decisions: usize,
         request: impl Fn(&[u64]) -> B,
@@ -35,12 +35,12 @@ impl RequestList {
         RequestList { bytes, ends, decisions }
     }
 
-    /// How many there are before they come again.
+    /// Number of requests before the list starts again.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no requests.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -52,7 +52,7 @@ impl RequestList {
     }
 }
 
-/// Goes through requests in order, from a place of its own, for ever.
+/// An endless cursor over requests, with a start of its own.
 #[derive(Debug)]
 pub struct RequestCursor<'a> {
     requests: &'a RequestList,
@@ -60,8 +60,8 @@ pub struct RequestCursor<'a> {
 }
 
 impl<'a> RequestCursor<'a> {
-    /// The cursor of the connection at `index`. They begin far apart, so that connections do not ask
-    /// about the same keys one shortly after the other.
+    /// The cursor of the connection at `index`. Cursors start far apart, so that connections do not use the same
+    /// keys shortly after each other.
     pub fn new(requests: &'a RequestList, index: usize) -> RequestCursor<'a> {
         const APART: usize = 1_237;
         RequestCursor { requests, next: index * APART % requests.len() }

@@ -1,4 +1,4 @@
-//! The Redis protocol: so many commands at once, and the next when all are answered.
+//! The Redis protocol: a pipeline of commands, and the next pipeline when all are answered.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,17 +10,17 @@ use super::requests::{RequestCursor, RequestList};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
-/// What every reply must look like: its first bytes, and how many lines follow behind them.
+/// The expected form of every reply: its first bytes and the number of lines after them.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedReply {
     /// The first bytes.
     pub begins: &'static [u8],
-    /// Ends of lines behind them, at least one.
+    /// Number of line ends after the first bytes, at least one.
     pub lines: usize,
 }
 
 impl ExpectedReply {
-    /// How long the reply at the beginning of `bytes` is; `None` if more must come.
+    /// Length of the reply at the beginning of `bytes`; `None` if it is incomplete.
     fn length(&self, bytes: &[u8]) -> Result<Option<usize>, String> {
         let known = bytes.len().min(self.begins.len());
         if bytes[..known] != self.begins[..known] {
@@ -31,19 +31,19 @@ impl ExpectedReply {
     }
 }
 
-/// Commands in a row, as many as a request has decisions.
+/// A client that sends pipelines with as many commands as a request has decisions.
 #[derive(Debug)]
 pub struct RespLoadClient<'a> {
     requests: RequestCursor<'a>,
     commands: usize,
     reply: ExpectedReply,
-    /// Replies that have not come yet.
+    /// Number of replies that have not arrived yet.
     missing: usize,
     asked_at: Duration,
 }
 
 impl<'a> RespLoadClient<'a> {
-    /// What is said on the connection at `index`.
+    /// Makes the client of the connection at `index`.
     pub fn new(
         requests: &'a RequestList,
         reply: ExpectedReply,
@@ -81,14 +81,14 @@ impl LoadClient for RespLoadClient<'_> {
     }
 }
 
-/// A command as clients send it: an array of bulk strings.
+/// Encodes a command as clients send it: an array of bulk strings.
 pub fn command(words: &[&str]) -> String {
     let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
     format!("*{}\r\n{}", words.len(), words.iter().map(word).collect::<String>())
 }
 
-/// Sends one command on a connection of its own and returns the reply as one line: arrays in
-/// brackets, such as `[0,5,4,-1,12]`. Strings with line ends in them are not understood.
+/// Sends one command on a connection of its own and returns the reply as one line, with arrays in brackets, such
+/// as `[0,5,4,-1,12]`. Strings that contain line ends are not supported.
 pub fn ask(address: SocketAddr, words: &[&str]) -> Result<String, String> {
     let told = |error| format!("cannot ask {address}: {error}");
     let mut stream = TcpStream::connect(address).map_err(told)?;
@@ -107,7 +107,7 @@ pub fn ask(address: SocketAddr, words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// The reply at the beginning, and its length; `None` if more must come.
+/// Parses the reply at the beginning. Also returns its length; `None` if it is incomplete.
 fn read_reply(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some(end) = memchr(b'\n', bytes) else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned();

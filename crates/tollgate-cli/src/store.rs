@@ -9,6 +9,11 @@ use tollgate::{Either, MemoryStore, SystemClock};
 use tollgate_redis::{RedisStore, SharedStore};
 use tollgate_rules::{Caller, Gatekeeper};
 
+use crate::cli::Report;
+use crate::settings::ServerSettings;
+use crate::snapshot;
+use crate::telemetry::Logs;
+
 /// The store as the gatekeeper knows it: the table of this process, or a store shared with other servers.
 type DecisionStore = Either<Arc<MemoryStore>, SharedStore<RedisStore>>;
 
@@ -32,6 +37,20 @@ pub(crate) enum ServerStore {
 }
 
 impl ServerStore {
+    /// Opens the store of the settings; `shared` are the shared stores that were opened before.
+    pub(crate) fn open(
+        settings: &ServerSettings,
+        shared: Option<OpenStores>,
+        logs: &Logs,
+    ) -> Result<ServerStore, Report> {
+        if let Some(shared) = shared {
+            return Ok(ServerStore::Shared(Box::new(shared)));
+        }
+        let empty = MemoryStore::new(usize::try_from(settings.max_keys).unwrap_or(usize::MAX));
+        let store = snapshot::load(empty, settings.snapshot.as_deref(), logs)?;
+        Ok(ServerStore::Memory(Arc::new(store)))
+    }
+
     /// The handle for the gatekeeper.
     pub(crate) fn for_decisions(&self) -> DecisionStore {
         match self {

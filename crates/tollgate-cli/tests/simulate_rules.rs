@@ -47,7 +47,7 @@ fn requests_that_lack_facts_pass_and_are_counted() {
     assert_eq!((ran.code, ran.lines().len()), (Some(0), 3));
     assert!(ran.lines().iter().all(|answer| answer["allowed"] == true));
     let want = "warning: requests allowed because they lack facts: 2; the first: the rule api counts by \
-        {user}, and this question has no user\nhint: /v1/check answers such requests with 400, unless the \
+        {user}, and this request has no user\nhint: /v1/check answers such requests with 400, unless the \
         server is started with --missing-facts allow\n";
     assert_eq!(ran.stderr, want);
 }

@@ -10,13 +10,13 @@ use tollgate_shared::RemoteError;
 pub enum ErrorClass {
     /// No answer within the deadline.
     Timeout,
-    /// As many calls are on their way as may be.
+    /// The limit of calls in flight is reached.
     Overloaded,
     /// No connection can be made.
     Connect,
     /// The connection ended before the answer came.
     Closed,
-    /// What came is not an answer.
+    /// The bytes received are not a valid reply.
     Protocol,
     /// It has not answered lately, and it is not yet time to try again.
     BreakerOpen,
@@ -54,7 +54,7 @@ pub enum ErrorClass {
     MaxClients,
     /// Others kept changing the state meanwhile.
     Contended,
-    /// Whatever else the server says.
+    /// Any other error of the server.
     Other,
 }
 
@@ -117,8 +117,8 @@ impl ErrorClass {
         }
     }
 
-    /// Whether it says that the node is not to be asked for a while. The others are about one call,
-    /// or about which node to ask.
+    /// Returns true if the node should not be asked for a while. The other classes concern one
+    /// call, or the choice of the node.
     pub(crate) const fn opens_breaker(self) -> bool {
         !matches!(
             self,
@@ -133,7 +133,7 @@ impl ErrorClass {
         )
     }
 
-    /// Whether a reply of this class says that nothing was done, and how it is to be done.
+    /// Returns true if a reply of this class says that nothing was executed, and how to retry.
     pub(crate) const fn redirects(self) -> bool {
         matches!(
             self,
@@ -141,7 +141,7 @@ impl ErrorClass {
         )
     }
 
-    /// Whether it says that the store did nothing of what it was asked for, whenever that was.
+    /// Returns true if the store certainly did not execute the request.
     pub const fn certainly_not_executed(self) -> bool {
         !matches!(
             self,
@@ -149,7 +149,7 @@ impl ErrorClass {
         )
     }
 
-    /// Whether the connection is of no more use: another may lead to another server, or to this
+    /// Returns true if the connection must be replaced: a new one may reach another server, or this
     /// one in another state.
     pub(crate) const fn drops_connection(self) -> bool {
         matches!(
@@ -163,7 +163,7 @@ impl ErrorClass {
         )
     }
 
-    /// Which kind an error reply of the server is of.
+    /// Classifies an error reply of the server.
     pub(crate) fn of_reply(text: &str) -> ErrorClass {
         let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
         match code {
@@ -220,20 +220,21 @@ fn class_in_script_error(text: &str) -> ErrorClass {
         .map_or(ErrorClass::Other, |&(_, class)| class)
 }
 
-/// Why a shared store did not answer.
+/// A failure of a shared store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
-    /// Which kind.
+    /// The class of the failure.
     pub class: ErrorClass,
-    /// What the store or the system said, without anybody's key or password.
+    /// The message of the store or the system, without keys and passwords.
     pub detail: Box<str>,
-    /// Whether the question was never sent, or came back undone: whatever the class, it can be asked again.
+    /// True if the request was never sent, or came back unexecuted: it can be retried, whatever the
+    /// class.
     pub not_executed: bool,
 }
 
 /// Bytes of a server's text that are kept.
 const DETAIL_MAX: usize = 200;
-/// Of a redirection, which is read later: room for the longest host.
+/// Bytes kept of a redirection, which is parsed later: room for the longest host.
 const REDIRECTION_MAX: usize = 300;
 
 impl StoreError {
@@ -246,7 +247,8 @@ impl StoreError {
         StoreError { not_executed: true, ..self }
     }
 
-    /// Of an error reply. Its text is cut and shown on one line: whoever answers may be anybody.
+    /// Makes an error of an error reply. Its text is cut and kept on one line, because the server
+    /// is not trusted.
     pub(crate) fn of_reply(text: &str) -> StoreError {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
         let class = ErrorClass::of_reply(text);

@@ -1,9 +1,9 @@
 //! Control: what instances tell each other through the store.
 //!
-//! Four times a second each instance says that it is alive, tells what was decided at it, and hears
-//! what was decided elsewhere: blocks, overrides, rules. What cannot be told while the store is down
-//! is told when it is back; a store that was emptied is told everything again by whoever knows it.
-//! Nothing here is on the way of a decision: blocks are looked up in [`Blocks`], which this keeps.
+//! Four times a second each instance reports that it is alive, sends the changes made on it, and
+//! receives those of others: blocks, overrides, rules. Changes made while the store is down are
+//! sent when it is back; after a store was emptied, the instances send it everything again.
+//! Decisions never wait for this: they look up blocks in [`Blocks`], which this keeps up to date.
 
 mod census;
 mod exchange;
@@ -36,25 +36,25 @@ pub use shared_fact::OVERRIDES_MAX;
 use shared_fact::{FactKind, FactName, FactTime, SharedFact};
 pub(crate) use store_instances::StoreInstances;
 
-/// How often an instance says that it is alive and asks what is new.
+/// Interval at which an instance reports that it is alive and asks for changes.
 const EXCHANGE_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest time between two calls, however much is decided.
 const EXCHANGE_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The same where nobody waits for it: a store that was emptied has better things to do than to hear
 /// everything at once from everybody.
 const RESEND_PAUSE_MIN: Duration = Duration::from_millis(20);
-/// How long a call may take: rules can be long, and nobody waits for them with a request.
+/// Timeout of a call: rules can be long, and no request waits for them.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often what has ended is swept away.
+/// Interval at which ended facts are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The slot of everything that is named `{control}`.
 const CONTROL_SLOT: u16 = 12_069;
 
-/// Who is told what others have decided. Called by the task that talks to the store: whatever takes
-/// long belongs elsewhere.
+/// The receiver of changes by other instances. The task that talks to the store calls it, so slow
+/// work belongs elsewhere.
 pub trait InstanceSink: Send + Sync + 'static {
-    /// So many instances are alive, this one included.
+    /// Reports the number of live instances, this one included.
     fn live_instances(&self, count: u32);
     /// Overrides were set or taken back.
     fn overrides_changed(&self, changed: Vec<SharedOverride>);
@@ -65,9 +65,9 @@ pub trait InstanceSink: Send + Sync + 'static {
 /// An override that holds for all instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedOverride {
-    /// Which one: the same for the same rule and key.
+    /// The identity: the same for the same rule and key.
     pub id: [u8; 16],
-    /// What was told with it, which names rule and key.
+    /// The text published with it, which names rule and key.
     pub text: Box<str>,
     /// It was taken back.
     pub removed: bool,
@@ -84,7 +84,7 @@ pub struct SharedRules {
     pub version: u64,
 }
 
-/// Whether others know.
+/// The state of a published change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishStatus {
     /// The store has it: every instance hears of it within a beat.
@@ -97,10 +97,10 @@ pub enum PublishStatus {
     TooLong,
 }
 
-/// How it stands.
+/// Figures about the channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstanceChannelStats {
-    /// Whether the last call was answered.
+    /// True if the last call was answered.
     pub up: bool,
     /// Instances that were alive when it was last answered.
     pub live_instances: u32,
@@ -118,7 +118,7 @@ pub struct InstanceChannelStats {
     pub unreadable_facts: u64,
 }
 
-/// What instances tell each other. Cheap to clone; the task ends with the last of them.
+/// The channel between instances. Cheap to clone; its task ends with the last clone.
 #[derive(Clone)]
 pub struct InstanceChannel {
     state: Arc<ChannelState>,
@@ -135,7 +135,7 @@ struct ChannelState {
     /// Calls so far; who waits for an answer looks when it grows.
     progress: watch::Sender<u64>,
     leaving: AtomicBool,
-    /// Why the last call was not answered, if it was not.
+    /// The error of the last call, if it failed.
     last_error: Mutex<Option<StoreError>>,
     live_instances: AtomicU32,
     calls: AtomicU64,
@@ -221,7 +221,8 @@ impl InstanceChannel {
         self.publish(FactName::RULES, None, true, "")
     }
 
-    /// Whether others know of an act, waiting for that if the store answers at all.
+    /// Waits until other instances can know of a change; returns its state at once if the store is
+    /// unavailable.
     pub async fn published(&self, act: SharedChangeId, within: Duration) -> PublishStatus {
         let mut progress = self.state.progress.subscribe();
         let told = async {
@@ -243,12 +244,12 @@ impl InstanceChannel {
         timeout(within, told).await.unwrap_or(PublishStatus::Pending)
     }
 
-    /// The act that was last: whoever waits for it waits for all.
+    /// The last change: when it is published, all earlier ones are.
     pub fn last_change(&self) -> SharedChangeId {
         self.state.lock_facts().last_change()
     }
 
-    /// How it stands.
+    /// Figures for metrics.
     pub fn stats(&self) -> InstanceChannelStats {
         let shared = &self.state;
         let (up, waiting, overrides) = {
@@ -267,7 +268,7 @@ impl InstanceChannel {
         }
     }
 
-    /// Why the last call was not answered, if it was not.
+    /// The error of the last call, if it failed.
     pub fn last_error(&self) -> Option<StoreError> {
         self.state.lock_last_error().clone()
     }
@@ -317,7 +318,7 @@ impl ChannelState {
         self.clock.now()
     }
 
-    /// Tells whoever wants to know what others have decided.
+    /// Passes changes by other instances to the sink.
     fn notify_sink(&self, live: u32, news: RemoteChanges) {
         if self.live_instances.swap(live, Ordering::Relaxed) != live {
             self.sink.live_instances(live);
@@ -361,13 +362,13 @@ struct ExchangeTask {
     exchange_state: ExchangeState,
 }
 
-/// What the task has seen of the store.
+/// The task's knowledge of the store.
 #[derive(Default)]
 struct ExchangeState {
     census: InstanceCensus,
     /// Connections that had become ready before the last call.
     connections: u64,
-    /// What the store's clock showed, and when: this instance's own may be set meanwhile.
+    /// A reading of the store's clock and its time: this instance's clock may be set meanwhile.
     clock: Option<(Instant, u64)>,
 }
 

@@ -1,4 +1,45 @@
-//! Shared state for Tollgate: limits that several processes keep together, in Redis.
+//! Rate limits that several processes share, in Redis or Redis Cluster.
+//!
+//! [`SharedLimiter`] has the operations of [`tollgate::Limiter`], to be awaited:
+//!
+//! ```
+//! use tollgate::{DecidedBy, Limit};
+//! use tollgate_redis::{RedisOptions, RedisStore, SharedLimiter, StoreUrl};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Usually `redis://127.0.0.1:6379`. Nothing listens on this port, so the fallback decides.
+//! let url = StoreUrl::parse("redis://127.0.0.1:1")?;
+//! let store = RedisStore::at(&url, &RedisOptions::default());
+//! let limiter = SharedLimiter::start(store, 100_000);
+//!
+//! let limit = Limit::per_minute(100).burst(20).build()?;
+//! let decision = limiter.check(&limit, "user:42").await;
+//! assert!(decision.allowed());
+//! assert_eq!(decision.remaining(), 19);
+//! assert_eq!(decision.decided_by(), DecidedBy::Local);
+//!
+//! // Before the program ends:
+//! limiter.drain().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **Answers never fail.** The store has 10 ms ([`RedisOptions::timeout`]). After that, or while it is
+//!   unavailable, each limit's failure policy decides: with this process' share of the limit
+//!   ([`OnFailure::Local`](tollgate::OnFailure), the default), open, or closed. [`SharedStore::set_live_instances`]
+//!   tells how many processes share the limits.
+//! - **One round trip.** All limits of a request are decided by one call of a script. Calls that wait at the same
+//!   time share a command. A request that was refused a moment ago is refused without the store.
+//! - **The server's clock decides**, so the clocks of processes may differ. In tests and simulations,
+//!   [`TimeSource::Caller`] uses the caller's.
+//! - **Servers** are one Redis, a primary behind Sentinel, or a cluster: see [`StoreUrl`]. Redis 6 or later.
+//! - **Feature `tls`** adds `rediss://`. Without it, neither rustls nor aws-lc is built.
+//!
+//! [`RedisStore`] is the store alone: its answers can be errors, and nothing decides in its place. A store
+//! in another database implements [`RemoteStore`] of the crate `tollgate-shared`, which does not depend on Redis.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod error;
 pub mod instances;
@@ -19,3 +60,8 @@ pub use tollgate_shared::{
 pub use transport::stats::LinkStats;
 pub use transport::url::StoreUrl;
 pub use transport::{stats, url};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRedisReadme;

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use tollgate_shared::TimeSource;
 
-/// What a store can be told beside where it is.
+/// Options of a store beside its URL.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
-    /// How long a decision may take, from the question to the answer, waiting in line included.
+    /// Timeout of a decision, from the request to the answer, time in the queue included.
     pub timeout: Duration,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: KeyPrefix,
     /// Keys are hashed under this secret, if there is one: then nobody who reads the store can try
     /// names until one fits.
     pub key_secret: Option<Vec<u8>>,
-    /// Whose clock decides.
+    /// The clock that decides.
     pub time: TimeSource,
 }
 
@@ -31,7 +31,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// What all keys of a store begin with; `tollgate` unless another is given.
+/// The prefix of all keys of a store; `tollgate` by default.
 ///
 /// ```
 /// use tollgate_redis::{KeyPrefix, RedisOptions};

@@ -1,4 +1,4 @@
-//! The script: its text, what it is told, and what its reply means. `lua/decide.lua` is the other half.
+//! The script: its text, its arguments and its replies. `lua/decide.lua` is the other half.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -7,12 +7,12 @@ use sha1::{Digest, Sha1};
 use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::store::stored_state::{StoredCheck, cumulative_cost};
 use tollgate::time::MAX_EXACT;
-use tollgate::{Act, Align, Limit, Micros, Precision};
+use tollgate::{Act, Algorithm, Align, Limit, Micros, Precision};
 use tollgate_shared::TimeSource;
 
 use crate::error::{ErrorClass, StoreError};
 use crate::script::call::{ScriptBody, ScriptCall};
-use crate::script::state::{StateKind, push_number, suffix};
+use crate::script::state::{kind_number, push_number, suffix};
 use crate::transport::command::RedisCommand;
 use crate::transport::value::RedisValue;
 
@@ -50,9 +50,9 @@ pub(crate) fn sha1_hex(text: &str) -> String {
 /// The most limits that a byte can name.
 const LIMITS_PER_BYTE_MAX: usize = 255;
 
-/// How long what is written by an asker's clock is kept, in milliseconds.
+/// TTL of values written by a caller's clock, in milliseconds.
 const CALLER_TTL_MS: u64 = 3_600_000;
-/// How much longer than it can matter a state is kept, in milliseconds.
+/// Time for which a state is kept longer than it can matter, in milliseconds.
 const TTL_SLACK_MS: u64 = 1_000;
 
 /// Loads the script into a server.
@@ -65,7 +65,7 @@ pub(crate) fn assemble(calls: &[ScriptCall]) -> RedisCommand {
     push_calls(RedisCommand::new("EVALSHA").arg(SHA1.as_str()), calls)
 }
 
-/// As [`assemble`], with the text: for a server that does not know the script.
+/// Runs the script like [`assemble`], with its text: for a server that does not have it.
 pub(crate) fn eval(calls: &[ScriptCall]) -> RedisCommand {
     push_calls(RedisCommand::new("EVAL").arg(TEXT.as_str()), calls)
 }
@@ -116,7 +116,7 @@ struct CallLimits<'a> {
 }
 
 impl<'a> CallLimits<'a> {
-    /// What the script knows a limit by, from 1 on.
+    /// The number by which the script knows a limit, from 1 on.
     fn number(&mut self, limit: &'a Arc<[u8]>) -> usize {
         // Nearly always it is the limit that was asked about before, too.
         if let Some(last) = self.list.last()
@@ -140,7 +140,7 @@ fn body_with_limits(body: &ScriptBody, limits: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// The reply taken apart: for each call the instant and what it was told.
+/// Splits the reply: for each call the instant and its own part.
 pub(crate) fn split(reply: RedisValue, calls: usize) -> Vec<Result<RedisValue, StoreError>> {
     let RedisValue::Array(replies) = reply else { return vec![Err(not_understood()); calls] };
     let mut replies = replies.into_iter();
@@ -157,22 +157,22 @@ pub(crate) fn not_understood() -> StoreError {
     StoreError::new(ErrorClass::Protocol, "the reply is not one of our script")
 }
 
-/// What a call was told.
+/// The reply to one call.
 #[derive(Debug)]
 pub(crate) struct ScriptReply {
     pub(crate) now: Micros,
     /// A bit for each check that refused; `None`: the case is left to Rust, nothing was changed.
     pub(crate) refused: Option<u16>,
-    /// What Rust had decided was written.
+    /// True if the values decided in Rust were written.
     pub(crate) swapped: bool,
-    /// What was stored under each key before.
+    /// The values stored under the keys before.
     pub(crate) stored_values: Vec<StoredValue>,
 }
 
-/// As in `lua/decide.lua`.
+/// The same number as in `lua/decide.lua`.
 const SWAPPED: i64 = -2;
 
-/// What was stored under a key.
+/// The value stored under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredValue {
     Nothing,
@@ -218,11 +218,10 @@ impl StoredValue {
     }
 }
 
-/// A limit as the script reads it. `now` is the asker's clock: it tells which day of a calendar it is.
+/// A limit as the script reads it. `now` is the caller's clock: it selects the day of a calendar.
 pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> {
-    let kind = StateKind::of(limit);
     let memory = if time == TimeSource::Caller { 0 } else { limit.memory_us() };
-    let mut bytes = vec![kind as u8];
+    let mut bytes = vec![kind_number(limit)];
     for text in [suffix(limit), ttl_ms(time, limit.memory_us()).to_string().into_bytes()] {
         bytes.push(text.len() as u8);
         bytes.extend(text);
@@ -230,8 +229,8 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
     let mut push = |number: u64| push_number(&mut bytes, number);
     push(memory);
     let period = limit.period_us();
-    match kind {
-        StateKind::Token | StateKind::Leaky => {
+    match limit.state_algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let [unit, full] =
                 [1, limit.capacity()].map(|units| RefillTime::of_units(limit, units));
             push(limit.full_refill_us());
@@ -241,15 +240,14 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
                 push(part);
             }
         }
-        StateKind::Window => {
+        Algorithm::FixedWindow => {
             [limit.window_longest_us(), period, limit.capacity()].into_iter().for_each(&mut push);
             let (align, from, till) = window_layout(limit, now);
             bytes.push(align);
             push_number(&mut bytes, from);
             push_number(&mut bytes, till);
         }
-        StateKind::Counter => [period, limit.capacity()].into_iter().for_each(push),
-        StateKind::Log => {
+        Algorithm::SlidingWindowLog => {
             [period, limit.capacity()].into_iter().for_each(push);
             let (buckets, span) = match limit.precision() {
                 Precision::Estimate => (0, period),
@@ -258,11 +256,12 @@ pub(crate) fn describe(limit: &Limit, time: TimeSource, now: Micros) -> Vec<u8> 
             bytes.extend_from_slice(&buckets.to_le_bytes());
             push_number(&mut bytes, span);
         }
+        _ => [period, limit.capacity()].into_iter().for_each(push),
     }
     bytes
 }
 
-/// How windows lie: the numbers of `lua/fixed_window.lua`.
+/// The alignment of windows, in the numbers of `lua/fixed_window.lua`.
 fn window_layout(limit: &Limit, now: Micros) -> (u8, u64, u64) {
     match (limit.calendar(), limit.align()) {
         (Some(calendar), _) => {
@@ -279,7 +278,7 @@ fn window_layout(limit: &Limit, now: Micros) -> (u8, u64, u64) {
     }
 }
 
-/// How long to keep a state that matters for `memory_us`, in milliseconds.
+/// TTL of a state that matters for `memory_us`, in milliseconds.
 pub(crate) fn ttl_ms(time: TimeSource, memory_us: u64) -> u64 {
     match time {
         TimeSource::Caller => CALLER_TTL_MS,
@@ -308,7 +307,7 @@ mod operation {
     pub(super) const TAKE: u8 = 5;
 }
 
-/// Whether it is the shortest of requests: one unit of one limit.
+/// Returns true for the shortest request: one unit of one limit.
 pub(crate) fn is_plain(asked: &[StoredCheck<'_>]) -> bool {
     matches!(asked, [one] if one.check.requested_act() == Act::Take
         && one.check.units() == 1
@@ -349,9 +348,9 @@ fn take_one() -> ScriptBody {
 }
 
 fn push_cost(bytes: &mut Vec<u8>, limit: &Limit, units: u64) {
-    let RefillTime { whole, part } = match StateKind::of(limit) {
-        StateKind::Token | StateKind::Leaky => RefillTime::of_units(limit, units),
-        _ => RefillTime { whole: units.min(MAX_EXACT), part: 0 },
+    let RefillTime { whole, part } = match limit.algorithm().is_bucket() {
+        true => RefillTime::of_units(limit, units),
+        false => RefillTime { whole: units.min(MAX_EXACT), part: 0 },
     };
     push_number(bytes, whole);
     push_number(bytes, part);
@@ -370,7 +369,7 @@ pub(crate) fn read_values(keys: usize) -> ScriptBody {
     ScriptBody { head: vec![operation::LOOK, keys as u8], tail: Vec::new() }
 }
 
-/// What one key is to hold instead of what was found, and for how many milliseconds.
+/// The new value of a key and its TTL in milliseconds; `None` if the value found stays.
 pub(crate) type StateWrite = Option<(Vec<u8>, u64)>;
 
 /// Writes all, if what was found is still there everywhere; else decides `instead`, if there is that.

@@ -13,6 +13,7 @@
 //! decided here whole and written only if nobody else wrote meanwhile.
 
 use std::collections::HashMap;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -42,7 +43,7 @@ mod late_changes;
 mod multi_slot;
 mod remote_store_impl;
 
-/// How often a change that others overtook is tried again, if there is still time.
+/// Number of attempts to write a change that other writers overtook, while there is time.
 const SWAP_ATTEMPTS_MAX: usize = 64;
 /// The most limits whose description is remembered; beyond that all are described anew.
 const DESCRIPTIONS_MAX: usize = 4_096;
@@ -56,14 +57,14 @@ pub struct RedisStore {
     pub(crate) link: Link,
     pub(crate) key_namer: Arc<RedisKeyNamer>,
     time: TimeSource,
-    /// What all instances on it tell each other.
+    /// The channel between the instances on this store.
     pub(crate) instances: Arc<StoreInstances>,
     state: Arc<RedisStoreState>,
-    /// Where what is given back is, whoever waits for the answer.
+    /// The runtime of refunds in the background.
     runtime: Handle,
 }
 
-/// What a store keeps here.
+/// The part of a store that its clones share.
 #[derive(Debug, Default)]
 struct RedisStoreState {
     /// Bound: `DESCRIPTIONS_MAX`.
@@ -80,8 +81,8 @@ struct RedisStoreState {
 pub struct RedisStats {
     /// Values found that nobody can read: foreign, or damaged. Each counted as nothing stored.
     pub unreadable: u64,
-    /// Decisions in which script and Rust did not agree. Anything but 0 is a bug, or a value that
-    /// somebody else wrote.
+    /// Decisions in which script and Rust did not agree. Any but 0 is a bug, or a value written by
+    /// another program.
     pub mismatches: u64,
     /// Requests that took more than one call: numbers that changed, clocks that jumped, "up to".
     pub multi_call: u64,
@@ -89,7 +90,7 @@ pub struct RedisStats {
     pub unanswered: u64,
 }
 
-/// What a request came to, beside the outcomes.
+/// The result of a request beside the outcomes.
 struct ScriptDecision {
     decision: Decision,
     /// The states after it: by place, or by check. Bound: one for each check. A log may have only
@@ -121,7 +122,7 @@ impl RedisStore {
         }
     }
 
-    /// How the way to the servers is doing: connections, calls, failures by class.
+    /// Figures about the connections to the servers: connections, calls, failures by class.
     pub fn link_stats(&self) -> LinkStats {
         self.link.stats()
     }
@@ -227,8 +228,8 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// What the script decided, as this process would have said it. `None`: it decided nothing, or on
-    /// what is no state, which is to be set right.
+    /// Reads the decision of the script and computes the outcomes. `None` if it decided nothing, or
+    /// decided on an invalid state, which must be repaired.
     fn read_decision(
         &self,
         request: &ScriptRequest<'_>,
@@ -374,6 +375,28 @@ impl RedisStore {
         let limit = &*limit.for_key(key.as_bytes());
         let state = StateName { key: self.key_namer.hash(key.as_bytes()), twin };
         self.refund_state_by(state, limit, units, charged_at, self.call_timing(now)).await
+    }
+
+    /// The command for one take of this check, as it is sent: benchmarks send it over other transports.
+    #[doc(hidden)]
+    pub fn encoded_call(&self, check: &Check<'_>, now: Micros) -> Vec<u8> {
+        let checks = slice::from_ref(check);
+        let limits = request::limits_for_keys(checks);
+        let request = ScriptRequest::new(&self.key_namer, checks, &limits);
+        let limits = self.request_descriptions(&request, self.call_timing(now));
+        let body = (!script::is_plain(&request.checks)).then(|| request.body());
+        let mut bytes = Vec::new();
+        let call = ScriptCall { slot: 0, keys: request.keys, limits, body, now: None };
+        script::assemble(&[call]).write_to(&mut bytes);
+        bytes
+    }
+
+    /// The command that loads the script, as it is sent.
+    #[doc(hidden)]
+    pub fn encoded_load() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        script::load().write_to(&mut bytes);
+        bytes
     }
 
     fn decode_one(

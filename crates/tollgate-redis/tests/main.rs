@@ -11,8 +11,11 @@ mod shared;
 mod worked_cases;
 
 mod apart;
+mod conformance;
 mod equal;
 mod hot_keys;
+mod limiter;
+mod memory_equivalence;
 mod together;
 mod values;
 mod vectors;

@@ -3,8 +3,6 @@
 //!
 //! The server goes by the times that it is told, as if they were its own: so the refusal cache is on.
 
-mod shared;
-
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -15,6 +13,8 @@ use tollgate::{
     Store, Terms, Wait,
 };
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, TimeSource};
+
+use crate::shared;
 
 const NOW: Micros = Micros::from_secs(1_795_000_000);
 

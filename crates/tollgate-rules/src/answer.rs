@@ -16,14 +16,15 @@ use crate::rule_set::RuleSet;
 /// The answer to one request under all rules that apply to it.
 #[derive(Debug)]
 pub struct Answer {
-    /// One request sees one version of the rules, also in what is said about it afterwards.
+    /// The version of the rules that decided, also for headers and logs written later.
     rules: arc_swap::Guard<Arc<RuleSet>>,
     /// Bound: [`MAX_LIMITS`].
     entries: Vec<AnswerEntry>,
-    /// Limits that whoever asked has stated.
+    /// Limits stated in the request.
     stated: Box<[RuleLimit]>,
     skipped: Option<SkippedRule>,
-    told: Told,
+    decision: Decision,
+    binding: Option<Binding>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,52 +34,44 @@ struct AnswerEntry {
     outcome: Outcome,
 }
 
-/// What the answer says as a whole.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub(crate) refusal: Option<Refusal>,
-    pub(crate) decided_by: DecidedBy,
-    pub(crate) at: Micros,
-    pub(crate) capacity: u64,
-    /// Of the binding limit, with the waits and the delay of the whole.
-    pub(crate) outcome: Outcome,
+/// The decision about a plan: the whole, the limit that is named as its reason, and each limit.
+pub(crate) struct PlanDecision {
+    pub(crate) decision: Decision,
+    /// `None`: no enforced rule applies.
     pub(crate) binding: Option<Binding>,
+    pub(crate) entries: AnswerEntries,
 }
 
-/// What is named as the reason.
+/// The limit that is named as the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binding {
-    /// The limit of this index.
+    /// The planned limit of this index.
     Limit(usize),
-    /// How much a rule lets go on at once.
+    /// The `concurrency` of the rule of this number.
     Concurrency(u32),
 }
 
-impl Told {
-    pub(crate) fn new(decision: &Decision, binding: Option<Binding>) -> Told {
-        Told {
-            refusal: decision.refusal(),
-            decided_by: decision.decided_by(),
-            at: decision.at(),
-            capacity: decision.capacity(),
-            outcome: decision.outcome(),
-            binding,
-        }
+impl PlanDecision {
+    /// A refusal before any limit was asked.
+    #[cold]
+    pub(crate) fn refused(refusal: Refusal, now: Micros) -> PlanDecision {
+        let decision = Decision::refused(refusal, Wait::NEVER, now);
+        PlanDecision { decision, binding: None, entries: AnswerEntries::default() }
     }
 }
 
-/// What one limit of one rule said.
+/// The verdict of one limit of one rule.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgedLimit<'a> {
     /// The rule's name.
     pub rule: &'a str,
     /// The limit as people read it: `10/second`.
     pub limit: &'a str,
-    /// What headers call it: `api-1s`.
+    /// The name in headers: `api-1s`.
     pub policy: &'a PolicyName,
-    /// What it said.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it refuses.
+    /// The effect of a refusal by this limit.
     pub enforcement: Enforcement,
 }
 
@@ -88,22 +81,23 @@ pub type Policies<'a> = ArrayVec<Policy<'a>, MAX_LIMITS>;
 impl Answer {
     pub(crate) fn new(
         rules: arc_swap::Guard<Arc<RuleSet>>,
-        (told, entries): (Told, AnswerEntries),
+        PlanDecision { decision, binding, entries }: PlanDecision,
     ) -> Answer {
-        Answer { rules, entries: entries.0, stated: Box::default(), skipped: None, told }
+        let (entries, stated) = (entries.0, Box::default());
+        Answer { rules, entries, stated, skipped: None, decision, binding }
     }
 
-    /// With a rule that was skipped for want of a fact.
+    /// Adds the rule that was skipped for a missing fact.
     pub(crate) fn with_skipped_rule(self, skipped: Option<SkippedRule>) -> Answer {
         Answer { skipped, ..self }
     }
 
-    /// With the limits that whoever asked has stated.
+    /// Adds the limits stated in the request.
     pub(crate) fn with_stated_limits(self, stated: Vec<RuleLimit>) -> Answer {
         Answer { stated: stated.into(), ..self }
     }
 
-    /// What each planned limit said.
+    /// Pairs each planned limit with its outcome.
     pub(crate) fn entries(plan: &RequestPlan<'_>, outcomes: &[Outcome]) -> AnswerEntries {
         let entry = |(planned, outcome): (&PlannedLimit, &Outcome)| AnswerEntry {
             limit_ref: planned.limit_ref,
@@ -113,75 +107,76 @@ impl Answer {
         AnswerEntries(plan.limits.iter().zip(outcomes).map(entry).collect())
     }
 
-    /// Whether the request may go on, after [`Answer::delay`].
+    /// Returns true if the request may go on, after [`Answer::delay`].
     pub fn allowed(&self) -> bool {
-        self.told.refusal.is_none()
+        self.decision.allowed()
     }
 
-    /// Why it may not.
+    /// The reason of a refusal.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.told.refusal
+        self.decision.refusal()
     }
 
-    /// The facts that were missing, where for want of them no rule was asked that could have refused.
+    /// The missing facts, if they left no rule that could have refused.
     pub fn missing_facts(&self) -> Option<MissingFacts<'_>> {
         self.skipped.map(|skipped| skipped.facts(&self.rules))
     }
 
-    /// The same, where the asker [needs](crate::Ask::needs_facts) them: there is no answer.
+    /// The missing facts, if the request [needs](crate::Ask::needs_facts) them: then there is no
+    /// answer.
     pub fn unanswered(&self) -> Option<MissingFacts<'_>> {
         self.missing_facts().filter(|_| !self.allowed())
     }
 
-    /// Whether anybody knows what is left: not where the store does not answer.
+    /// Returns false if the store did not answer, so that nobody knows what is left.
     pub fn is_known(&self) -> bool {
-        self.told.refusal != Some(Refusal::StoreUnavailable)
+        self.decision.refusal() != Some(Refusal::StoreUnavailable)
     }
 
-    /// The instant of the question.
+    /// The instant of the request.
     pub fn at(&self) -> Micros {
-        self.told.at
+        self.decision.at()
     }
 
-    /// Who decided.
+    /// The place where it was decided.
     pub fn decided_by(&self) -> DecidedBy {
-        self.told.decided_by
+        self.decision.decided_by()
     }
 
     /// Whole units of the binding limit still takeable; 0 if no limit applies.
     pub fn remaining(&self) -> u64 {
-        self.told.outcome.remaining
+        self.decision.remaining()
     }
 
     /// The binding limit's capacity after the caller's tier; 0 if no limit applies.
     pub fn capacity(&self) -> u64 {
-        self.told.capacity
+        self.decision.capacity()
     }
 
     /// Zero when allowed; otherwise the wait after which the same request passes.
     pub fn retry_after(&self) -> Wait {
-        self.told.outcome.retry_after
+        self.decision.retry_after()
     }
 
-    /// Until the binding limit is as good as fresh.
+    /// Time until the binding limit is as good as fresh.
     pub fn reset_after(&self) -> Wait {
-        self.told.outcome.reset_after
+        self.decision.reset_after()
     }
 
-    /// How long to hold an admitted request.
+    /// Time to hold an admitted request.
     pub fn delay(&self) -> Wait {
-        self.told.outcome.delay
+        self.decision.delay()
     }
 
     /// The limit that decided: of those violated the one with the longest wait, else the one with
     /// the least remaining. `None`: no enforced rule applies.
     pub fn binding(&self) -> Option<JudgedLimit<'_>> {
-        match self.told.binding? {
+        match self.binding? {
             Binding::Limit(index) => self.entries.get(index).map(|entry| self.judged_limit(entry)),
             Binding::Concurrency(number) => {
                 let rule = self.rules.rule_at(number);
                 let Concurrency { text, policy, .. } = rule.concurrency.as_ref()?;
-                let (outcome, standing) = (self.told.outcome, Enforcement::Enforced);
+                let (outcome, standing) = (self.decision.outcome(), Enforcement::Enforced);
                 Some(JudgedLimit {
                     rule: &rule.name,
                     limit: text,
@@ -213,7 +208,7 @@ impl Answer {
         exceeded_limits.filter(is_new).map(|(_, one)| one.policy)
     }
 
-    /// How the rules want clients to be told.
+    /// Header dialects that the rules ask for.
     pub fn dialects(&self) -> &[Dialect] {
         &self.rules.settings().dialects
     }
@@ -235,17 +230,16 @@ impl Answer {
             .collect()
     }
 
-    /// What to tell an HTTP client; `policies` are those of [`Answer::policies`].
+    /// The reply to an HTTP client; `policies` are those of [`Answer::policies`].
     pub fn reply<'a>(&self, policies: &'a [Policy<'a>]) -> RateLimitReply<'a> {
-        let told = &self.told;
         RateLimitReply {
             policies,
-            refusal: told.refusal,
-            at: told.at,
-            capacity: told.capacity,
-            remaining: told.outcome.remaining,
-            retry_after: told.outcome.retry_after,
-            reset_after: told.outcome.reset_after,
+            refusal: self.refusal(),
+            at: self.at(),
+            capacity: self.capacity(),
+            remaining: self.remaining(),
+            retry_after: self.retry_after(),
+            reset_after: self.reset_after(),
         }
     }
 
@@ -265,7 +259,7 @@ impl Answer {
     }
 }
 
-/// What each limit said, on its way into an answer.
+/// The limits of an answer, with their outcomes.
 #[derive(Default)]
 pub(crate) struct AnswerEntries(Vec<AnswerEntry>);
 
@@ -274,7 +268,7 @@ impl AnswerEntries {
         self.0.len()
     }
 
-    /// Makes a refusal of what one limit said, if it is in debt.
+    /// Turns the outcome of one limit into a refusal, if it is in debt.
     pub(crate) fn refuse_in_debt(&mut self, index: usize) {
         let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
         if !outcome.debt_for.is_zero() {
@@ -283,14 +277,14 @@ impl AnswerEntries {
         }
     }
 
-    /// So much of what was charged to the state of one limit is there again.
+    /// Adds refunded units to what one limit has left.
     pub(crate) fn give_back(&mut self, index: usize, units: u64, capacity: u64) {
         let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
         outcome.charged = 0;
         outcome.remaining = outcome.remaining.saturating_add(units).min(capacity);
     }
 
-    /// One limit refuses after all.
+    /// Makes one limit enforced.
     pub(crate) fn enforce(&mut self, index: usize) {
         if let Some(entry) = self.0.get_mut(index) {
             entry.enforcement = Enforcement::Enforced;

@@ -20,9 +20,9 @@ pub struct ZonedCalendar {
 }
 
 impl ZonedCalendar {
-    /// Of a zone by its name in the time zone database, such as `Europe/Berlin`.
+    /// Creates a calendar for a zone of the time zone database, such as `Europe/Berlin`.
     pub fn new(unit: CalendarUnit, zone: &str) -> Result<ZonedCalendar, Problem> {
-        // `Etc/Unknown` is what programs say that do not know theirs.
+        // Programs that do not know their zone write `Etc/Unknown`.
         let rules = TimeZone::get(zone).ok().filter(|rules| !rules.is_unknown());
         let rules = rules.ok_or_else(|| {
             Problem::new(format!("there is no time zone {zone:?}"))

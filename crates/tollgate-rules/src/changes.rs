@@ -7,28 +7,29 @@ use crate::limit_spec::RuleLimit;
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 
-/// How one set of rules differs from the one before, by the names of rules.
+/// The difference between two sets of rules, by the names of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// New ones.
+    /// New rules.
     pub added: Vec<Arc<str>>,
-    /// Those that are gone.
+    /// Removed rules.
     pub removed: Vec<Arc<str>>,
-    /// Those that say something else, or whose callers have other keys because settings or tiers do.
+    /// Rules that have changed, or whose callers have other keys because settings or tiers have
+    /// changed.
     pub changed: Vec<Arc<str>>,
-    /// Of those that changed: the ones with a limit that some callers have used nothing of yet, because
-    /// its key, its algorithm or its period is another.
+    /// Changed rules with a limit that starts without counts for some callers, because its key, its
+    /// algorithm or its period has changed.
     pub fresh: Vec<Arc<str>>,
-    /// How many stay as they are.
+    /// Number of rules that stay as they are.
     pub unchanged: usize,
-    /// Whether something beside the rules changed: who is calling, who is exempt, headers, logs.
+    /// True if settings beside the rules changed: identification, exemptions, headers, logs.
     pub settings: bool,
-    /// Whether the overrides of the file changed.
+    /// True if the overrides of the file changed.
     pub overrides: bool,
 }
 
 impl Changes {
-    /// From one set to the next.
+    /// Compares two sets.
     pub fn between(before: &RuleSet, after: &RuleSet) -> Changes {
         let mut known: HashMap<&str, &Rule> =
             before.rules().map(|rule| (&*rule.name, rule)).collect();
@@ -57,20 +58,20 @@ impl Changes {
         changes
     }
 
-    /// Whether both say the same.
+    /// Returns true if nothing changed.
     pub fn is_empty(&self) -> bool {
         let lists = [&self.added, &self.removed, &self.changed];
         lists.iter().all(|list| list.is_empty()) && !self.settings && !self.overrides
     }
 }
 
-/// What has become another in the keys of rules, whatever the rules themselves say.
+/// Changes of keys that come from settings and tiers, not from the rules themselves.
 struct KeyChanges {
-    /// Addresses have another form.
+    /// True if addresses have another form.
     ip: bool,
-    /// Callers have a tier that they could not have before.
+    /// True if callers can have a tier that they could not have before.
     tier: bool,
-    /// Of each tier that was there before and still is: its place then, and now.
+    /// Tiers that exist in both sets: the index before, and the index now.
     kept_tiers: Vec<(usize, usize)>,
 }
 
@@ -88,7 +89,7 @@ impl KeyChanges {
         }
     }
 
-    /// Whether callers of a rule have other keys than before.
+    /// Returns true if callers of a rule have other keys than before.
     fn differ(&self, old: &Rule, new: &Rule) -> bool {
         let by_tier = (old.limits.depend_on_tier(), new.limits.depend_on_tier());
         let counts_apart = |rule: &Rule, tier: usize| rule.limits.of(Some(tier)).1;
@@ -102,8 +103,8 @@ impl KeyChanges {
     }
 }
 
-/// Whether a limit of the new rule has no counts yet: they are kept by key and by the limit's
-/// identity, which has no numbers in it.
+/// Returns true if a limit of the new rule has no counts yet. Counts are kept by key and by the
+/// limit's identity, which has no numbers in it.
 fn starts_fresh(old: &Rule, new: &Rule) -> bool {
     let ids = |rule: &Rule| -> HashSet<u64> {
         rule.limits.all().flatten().map(|one: &RuleLimit| one.limit.id()).collect()

@@ -1,4 +1,4 @@
-//! From rules files to a [`RuleSet`], with everything that is wrong in them.
+//! From rules files to a [`RuleSet`], with diagnostics for everything that is wrong in them.
 //!
 //! Three steps: `yaml` makes a tree with places, `shape` reports what has not the form of a rules
 //! file, and this module finds out what the values mean. No step stops at the first error, and a
@@ -45,15 +45,15 @@ use tiers::WrittenTiers;
 pub(crate) use rule::is_name;
 pub(crate) use tiers::unknown_tier;
 
-/// What became of rules files.
+/// The result of compiling rules files.
 #[derive(Debug)]
 pub struct Compilation {
     /// The rules, unless there is an error.
     pub rules: Option<RuleSet>,
     /// Everything that was found.
     pub diagnostics: Diagnostics,
-    /// Every other file that was read or tried, also if there is an error: what became of the rules
-    /// may be another thing when one of these changes. Bound: one, the file with the keys of tokens.
+    /// Every other file that was read or tried, also if there is an error: when one of these
+    /// changes, the result may change. Bound: one, the file with the keys of tokens.
     pub named_files: Vec<NamedFile>,
 }
 
@@ -75,7 +75,7 @@ pub fn compile(sources: &[Source]) -> Compilation {
     compile_at(sources, None)
 }
 
-/// The same; overrides that have ended `now` are warned about.
+/// The same; overrides that have ended `now` get a warning.
 pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compilation {
     compile_for(sources, now, StoreNames::Unknown)
 }
@@ -91,8 +91,8 @@ pub fn compile_for(sources: &[Source], now: Option<Micros>, stores: StoreNames<'
     Compilation { rules, diagnostics, named_files: shared.named_files.into_inner() }
 }
 
-/// Reads `overrides:` of a source for rules that are compiled already, as somebody sets them at run
-/// time.
+/// Reads `overrides:` of a source for rules that are already compiled, as an operator sets them at
+/// run time.
 pub(crate) fn read_overrides(
     source: &Source,
     rules: &RuleSet,
@@ -132,9 +132,9 @@ pub(crate) struct WrittenRule<'a> {
 struct RulesFile<'a> {
     source: &'a Source,
     root: YamlNode,
-    /// Where `shape` reported something, sorted.
+    /// The spans that `shape` has reported, sorted.
     reported: Vec<Span>,
-    /// It is one of envoyproxy/ratelimit.
+    /// True if it is a file of envoyproxy/ratelimit.
     is_imported: bool,
 }
 
@@ -239,7 +239,7 @@ impl RulesFiles<'_, '_> {
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_count(&overrides);
         overrides::check_duplicates(&overrides);
-        // What is wrong with `user` was said where it stands.
+        // Errors in `user` were reported at their place.
         let identify = self.only_section("identify").map(|(_, node)| node);
         let unread =
             |node: &YamlNode| node.get("user").is_some() && !settings.identify.finds_users();
@@ -281,7 +281,7 @@ impl RulesFiles<'_, '_> {
         (rules, domains)
     }
 
-    /// Their names are made up: one of ours, or of two domains, may be alike.
+    /// Checks their generated names, which may collide with ours or with those of another domain.
     fn check_imported(&self, rules: &[WrittenRule<'_>], imported: &[ImportedRule<'_>]) {
         let mut known: HashMap<&str, (CompileContext<'_>, Span)> = rules
             .iter()
@@ -298,7 +298,7 @@ impl RulesFiles<'_, '_> {
         }
     }
 
-    /// Not too many rules; and files without any limit nothing, which nobody means.
+    /// Reports too many rules, and files without any rule, which limit nothing.
     fn check_count(&self, rules: &[WrittenRule<'_>], imported: &[ImportedRule<'_>]) {
         let most = RuleSet::RULES_MAX;
         let places = rules.iter().map(|written| (written.context, written.name_span));
@@ -308,7 +308,7 @@ impl RulesFiles<'_, '_> {
                 .hint("write patterns such as `/users/{id}` in place of single paths or values");
             context.error(span, problem);
         }
-        // A domain without limits was warned about.
+        // A domain without limits has its own warning.
         let any = !rules.is_empty() || self.files.iter().any(|file| file.is_imported);
         if any || self.shared.diagnostics.borrow().has_errors() {
             return;
@@ -322,7 +322,7 @@ impl RulesFiles<'_, '_> {
         }
     }
 
-    /// Multipliers act on rules that ask for them, and on all of the short form.
+    /// Warns of multipliers that no rule uses. All rules of the short form use them.
     fn check_tiers(&self, tiers: &WrittenTiers<'_>) {
         let is_tiered =
             |rule: &YamlNode| rule.get("tiered").and_then(YamlNode::boolean) == Some(true);
@@ -360,7 +360,7 @@ impl RulesFiles<'_, '_> {
         })
     }
 
-    /// Settings that count for the rules of all files may be given in one of them.
+    /// Reports settings that two files have: they apply to the rules of all files.
     fn check_sections_once(&self) {
         for field in
             ["identify", "tiers", "rate_limits.tiers", "rate_limits.default", "headers", "log_keys"]
@@ -383,7 +383,7 @@ impl RulesFiles<'_, '_> {
     }
 }
 
-/// A file has the short form or the full one.
+/// Reports a file that mixes the short form and the full one.
 fn check_forms(context: CompileContext<'_>, root: &YamlNode) {
     let Some(short) = root.entry("rate_limits") else { return };
     for field in ["rules", "tiers"] {

@@ -1,10 +1,10 @@
-//! Descriptors: what Envoy asks. A request has a domain and a list of descriptors, each a list of
-//! named entries, and gets one status for each of them.
+//! Descriptors, the requests of Envoy. A request has a domain and a list of descriptors, each a
+//! list of named entries, and gets one status for each of them.
 //!
 //! A domain that an imported file defines is decided by that file alone; every other domain by the
-//! rules, for which entries are facts. Either way all that a request asks to take is one decision.
-//! What it forces or gives back is done after that, whatever was decided: it is about work that has
-//! already happened, and never refuses.
+//! rules, for which entries are facts. Either way all takes of a request are one decision. Forced
+//! charges and refunds follow, whatever was decided: they are for work that has already happened,
+//! and never refuse.
 
 mod deciding;
 mod plans;
@@ -14,9 +14,9 @@ mod unit;
 
 use std::fmt;
 
-use tollgate::{Clock, Micros, Now};
+use tollgate::{Clock, Micros, Now, Refusal};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion};
 use crate::join::join_both;
 use crate::plan::RequestPlan;
@@ -45,53 +45,53 @@ pub const FORCE: &str = "force";
 /// A named value of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DescriptorEntry<'a> {
-    /// What it is.
+    /// The name.
     pub name: &'a str,
     /// May be empty.
     pub value: &'a str,
 }
 
-/// What a descriptor asks for.
+/// The units of a descriptor, and what to do with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hits {
-    /// So many units, or a refusal. 0 only asks.
+    /// Takes so many units, or refuses. 0 only peeks.
     Take(u64),
-    /// To give back so many. `None`: nobody said, so that it is what a take would have cost.
+    /// Refunds so many; `None` refunds the cost of a take.
     Refund(Option<u64>),
-    /// So many, whatever is left: they were used already.
+    /// Charges so many whatever is left, because they were used already.
     Force(u64),
 }
 
-/// A limit that the asker states, in place of those that are configured.
+/// A limit stated in the request, in place of the configured ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StatedLimit {
-    /// How much; 0 refuses everything.
+    /// Units per period; 0 refuses everything.
     pub units: u32,
-    /// In which time.
+    /// The period.
     pub unit: Unit,
 }
 
-/// One of the questions of a request.
+/// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'a> {
-    /// In order, the entry [`ACT`] among them if it was sent.
+    /// The entries in order, with the entry [`ACT`] if it was sent.
     pub entries: &'a [DescriptorEntry<'a>],
-    /// `None`: nobody said, so that a rule's own cost counts, and 1 in imported files.
+    /// `None` means the rule's own cost, and 1 in imported files.
     pub hits: Option<Hits>,
-    /// The limit that the asker states.
+    /// The limit stated in the request.
     pub limit: Option<StatedLimit>,
 }
 
 /// A whole request.
 #[derive(Clone, Copy, Debug)]
 pub struct DescriptorAsk<'a> {
-    /// Whose descriptors these are.
+    /// The domain of the descriptors.
     pub domain: &'a str,
     /// Each gets a status.
     pub descriptors: &'a [Descriptor<'a>],
 }
 
-/// Why a request of descriptors is not answered. Nothing was charged.
+/// The reason why a request of descriptors has no answer. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DescriptorError {
@@ -113,18 +113,18 @@ pub enum DescriptorError {
     UnknownAct,
     /// A stated limit cannot be counted.
     BadLimit,
-    /// It is one more different limit than the [`STATED_LIMITS_MAX`] that can be in use.
+    /// More different stated limits than the [`STATED_LIMITS_MAX`] that can be in use.
     TooManyStated,
     /// Its values are too long for the patterns that they are compared with: see
     /// [`WILDCARD_BYTES_MAX`].
     TooMuchToMatch,
-    /// Its message is too long to be read: a listener says so.
+    /// The message is too long; reported by a listener.
     TooLong,
 }
 
 impl DescriptorError {
-    /// Whether the request is refused rather than wrong: what clients send decides how much there is to
-    /// do, and an error would be taken for yes.
+    /// Returns true if the request is refused rather than wrong. Clients control how much there is
+    /// to do, and Envoy lets a request pass on an error.
     pub fn is_refusal(self) -> bool {
         use DescriptorError::{TooLong, TooManyLimits, TooManyStated, TooMuchToMatch};
         matches!(self, TooManyLimits | TooManyStated | TooMuchToMatch | TooLong)
@@ -141,23 +141,23 @@ impl fmt::Display for DescriptorError {
             DescriptorError::TooManyDescriptors => "more than 64 descriptors: send fewer",
             DescriptorError::TooManyEntries => "a descriptor has more than 64 entries: send fewer",
             DescriptorError::TooManyLimits => {
-                "more than 16 limits apply to this request: send fewer descriptors, or write fewer \
-                 limits that meet in one"
+                "more than 16 limits apply to this request: send fewer descriptors, or configure \
+                 fewer limits for one descriptor"
             }
             DescriptorError::UnknownAct => {
-                "the entry tollgate.act has a value that is not known: send force, or leave it out"
+                "the entry tollgate.act has an unknown value: send force, or leave it out"
             }
             DescriptorError::BadLimit => "the limit that a descriptor states is out of range",
             DescriptorError::TooManyStated => {
-                "more than 1024 different limits that descriptors state are in use: state the same \
-                 few numbers for many callers, not numbers of each"
+                "more than 1024 different limits stated in descriptors are in use: state the same few \
+                 numbers for many callers, not different numbers for each"
             }
             DescriptorError::TooMuchToMatch => {
-                "its values are too long to be compared with so many values that have a part between \
-                 two `*`: send shorter values, or write fewer such parts"
+                "its values are too long for the number of configured values with text between two \
+                 `*`: send shorter values, or configure fewer such values"
             }
             DescriptorError::TooLong => {
-                "its message is too long to be read: send fewer or shorter entries"
+                "the message is too long: send fewer or shorter entries"
             }
         })
     }
@@ -166,7 +166,7 @@ impl fmt::Display for DescriptorError {
 impl std::error::Error for DescriptorError {}
 
 impl DescriptorAsk<'_> {
-    /// What can be told without rules.
+    /// Checks all that does not depend on rules.
     fn check(&self) -> Result<(), DescriptorError> {
         if self.domain.is_empty() {
             return Err(DescriptorError::NoDomain);
@@ -218,28 +218,30 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let of_file = rules.domain(ask.domain).is_some();
         let mut asked = DescriptorPlans::new((&rules, &self.stated), ask, now)
             .inspect_err(|error| self.notify_undecided(&rules, *error, now))?;
-        self.count_skipped(&asked.takes, now);
-        self.count_skipped(&asked.refunds, now);
-        self.count_skipped(&asked.forces, now);
+        asked.each().for_each(|plan| self.count_skipped(plan, now));
         let DescriptorPlans { takes: first, refunds, forces, descriptors: each, .. } = &mut asked;
-        // A store is asked in this order, and waited for once: each wait is as long as its deadline.
+        // The store gets the calls in this order, and all are awaited together: each wait can be as
+        // long as the deadline.
         let take = self.take_planned(first, each, asked_at);
-        let after = join_both(self.give_back(refunds, asked_at), self.force(forces, asked_at));
-        let ((told, entries), (given_back, forced)) = join_both(take, after).await;
-        let statuses = asked.statuses(&entries, (&given_back, &forced), now);
+        let after = join_both(
+            self.give_back(refunds.as_deref(), asked_at),
+            self.force(forces.as_deref(), asked_at),
+        );
+        let (decided, (given_back, forced)) = join_both(take, after).await;
+        let statuses = asked.statuses(&decided.entries, (&given_back, &forced), now);
         let stated = std::mem::take(&mut asked.takes.stated);
         drop(asked);
-        let answer = Answer::new(rules, (told, entries)).with_stated_limits(stated);
+        let answer = Answer::new(rules, decided).with_stated_limits(stated);
         Ok(DescriptorAnswer::new(answer, statuses, of_file))
     }
 
-    /// Tells observers of a request that is refused without asking any limit; also for listeners that do not
-    /// even read it.
+    /// Notifies the observer of a request that is refused without asking any limit. Listeners call
+    /// this for messages that they do not read.
     #[cold]
     pub fn notify_undecided(&self, rules: &RuleSet, error: DescriptorError, now: Micros) {
         if error.is_refusal() {
-            let (told, entries) = self.refuse_too_many_limits(now);
-            self.notify(&RequestPlan::empty(rules, true), &told, &entries);
+            let decided = PlanDecision::refused(Refusal::TooManyLimits, now);
+            self.notify(&RequestPlan::empty(rules, true), &decided);
         }
     }
 }

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::Problem;
 use crate::source::Source;
 
-/// How many are shown. A file with more was broken at one blow, and one repair mends many.
+/// The most diagnostics that are shown. A file with more usually has one mistake that causes many.
 pub const MAX_SHOWN: usize = 100;
 
-/// How many of each severity are kept; of the others only the number is known.
+/// The most diagnostics of each severity that are kept; the rest are only counted.
 const MAX_KEPT: usize = 1_000;
 
-/// The longest message or hint, in characters: a value that somebody pasted into the wrong place
-/// need not be repeated whole.
+/// The longest message or hint, in characters: a value pasted into the wrong place need not be
+/// repeated whole.
 const MAX_TEXT: usize = 500;
 
-/// Whether the rules can be used all the same.
+/// The severity: errors make the rules unusable, warnings do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The rules cannot be used.
@@ -59,9 +59,9 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The name of the file.
     pub file: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to write instead.
+    /// Advice on what to write instead.
     pub hint: Option<String>,
     location: Option<SourceSpan>,
     /// A second place, such as the first of two equal names, and what it is.
@@ -112,8 +112,8 @@ impl Diagnostic {
         self.location.as_ref().map(|place| place.span)
     }
 
-    /// For programs: severity, file, message, hint; line, column and their end, where there is a
-    /// place; the second place, where there is one.
+    /// The machine-readable form: severity, file, message and hint, then the start and end of the
+    /// span and the second location, if any.
     pub fn to_json(&self) -> Value {
         let mut value = json!({
             "severity": self.severity.as_str(),
@@ -143,7 +143,7 @@ impl SourceSpan {
 }
 
 impl fmt::Display for Diagnostic {
-    /// As compilers show it, without a line break at the end.
+    /// Writes the diagnostic as compilers do, without a line break at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let also = self.second_location.as_ref().map(|(place, _)| place.span);
         let margin = snippet::margin(self.span().into_iter().chain(also));
@@ -165,7 +165,7 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics {
     /// Bound: `MAX_KEPT` of each severity.
     found: Vec<Diagnostic>,
-    /// How many there were of each severity.
+    /// Number found of each severity.
     counts: [usize; 2],
 }
 
@@ -179,38 +179,38 @@ impl Diagnostics {
         }
     }
 
-    /// Orders by source as given, then by place. What concerns a file as a whole comes first.
+    /// Orders by source as given, then by place. Diagnostics without a span come first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
         let rank = |file: &str| sources.iter().position(|one| to_printable(one.name()) == file);
         self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
     }
 
-    /// Whether an error is among them.
+    /// Returns true if there are errors.
     pub fn has_errors(&self) -> bool {
         self.count(Severity::Error) > 0
     }
 
-    /// How many of one severity.
+    /// Number of diagnostics of one severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.counts[severity as usize]
     }
 
-    /// Whether nothing was found.
+    /// Returns true if nothing was found.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// How many were found.
+    /// Number of all diagnostics.
     pub fn len(&self) -> usize {
         self.counts.iter().sum()
     }
 
-    /// In order of their places; at most 1,000 of each severity.
+    /// The diagnostics in order of their spans; at most 1,000 of each severity.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.found.iter()
     }
 
-    /// For programs: an array, at most [`MAX_SHOWN`] long.
+    /// The machine-readable form: an array of at most [`MAX_SHOWN`].
     pub fn to_json(&self) -> Value {
         self.shown().map(Diagnostic::to_json).collect()
     }
@@ -229,7 +229,8 @@ impl Diagnostics {
     }
 }
 
-/// Values of the file stand in messages: without control characters, and not too long.
+/// Makes a message printable: it may quote values of the file, so control characters are escaped
+/// and long texts cut.
 fn to_printable(text: &str) -> String {
     let mut shown = String::new();
     for (index, c) in text.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! `Facts`: what a rule may look at, borrowed from whoever asks.
+//! `Facts`: the input of rules, borrowed from the caller.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use crate::descriptors::{ACT, DescriptorEntry};
 use crate::identify::network;
 
-/// What is known about one request. Everything is optional: a rule whose key needs a fact that is
-/// missing does not apply.
+/// The known facts of one request. Everything is optional: a rule whose key needs a missing fact
+/// does not apply.
 #[derive(Clone, Copy, Default)]
 pub struct Facts<'a> {
     /// The request method, in capitals.
@@ -17,32 +17,32 @@ pub struct Facts<'a> {
     pub path: Option<&'a str>,
     /// The client's address.
     pub ip: Option<IpAddr>,
-    /// Of a network that is counted as one client: how many bits its addresses have in common.
+    /// Length of the prefix, if the client is a network that is counted as one.
     pub ip_prefix: Option<u8>,
     /// The authenticated user.
     pub user: Option<&'a str>,
-    /// The caller's tier, if the caller's word for it is to be believed. Otherwise the rules look
-    /// the user up in their table.
+    /// The caller's tier, if the caller's statement is trusted. Otherwise the rules look the user
+    /// up in their table.
     pub tier: Option<&'a str>,
     /// The key of the calling program.
     pub api_key: Option<&'a str>,
     /// Header fields, asked for only by rules that need them.
     pub headers: Option<&'a dyn Headers>,
-    /// Whose descriptor it is, if it is one.
+    /// The domain, if the request is a descriptor.
     pub domain: Option<&'a str>,
     /// The entries of the descriptor.
     pub entries: &'a [DescriptorEntry<'a>],
 }
 
 impl<'a> Facts<'a> {
-    /// The values of the entries of this name, in order. Instructions are no facts.
+    /// The values of the entries of this name, in order. Instructions are not facts.
     pub fn entries_named(self, name: &str) -> impl Iterator<Item = &'a str> {
         let named = self.entries.iter().filter(move |entry| entry.name == name);
         named.filter(|entry| entry.name != ACT).map(|entry| entry.value)
     }
 
-    /// The facts that the entries of a descriptor are. Of two entries for one fact the first counts; of
-    /// addresses the first that is one.
+    /// Creates facts from the entries of a descriptor. Of two entries for one fact the first
+    /// counts; of addresses the first that is one.
     pub fn of_descriptor(domain: &'a str, entries: &'a [DescriptorEntry<'a>]) -> Facts<'a> {
         let mut facts = Facts { domain: Some(domain), entries, ..Facts::default() };
         for DescriptorEntry { name, value } in entries {
@@ -88,16 +88,16 @@ impl fmt::Debug for Facts<'_> {
 /// Header fields of a request.
 pub trait Headers: Sync {
     /// The value of the first field of this name, which is in small letters. Bytes that are no text
-    /// are escaped, as `%FF`: odd must never mean absent, for then no rule might apply.
+    /// are escaped, as `%FF`: a malformed value must not count as absent, or no rule might apply.
     fn header(&self, name: &str) -> Option<Cow<'_, str>>;
 
     /// The values of all fields of this name as one list, in order. Bytes that are no text become
-    /// some other character: they spoil their own entry and no other.
+    /// some other character: they only affect their own entry.
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 
-    /// The value of the field of this name, if there is exactly one: whoever may add a second must
-    /// not be able to choose which counts. Several that say the same may count as one. Bytes that are no
-    /// text are escaped, as in [`header`](Headers::header).
+    /// The value of the field of this name, if there is exactly one: a client that can add a second
+    /// must not be able to choose which counts. Several that say the same may count as one. Bytes
+    /// that are no text are escaped, as in [`header`](Headers::header).
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
         let first = self.header(name)?;
         let alone = self.joined(name).is_some_and(|all| all.len() == first.len());

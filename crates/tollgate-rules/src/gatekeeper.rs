@@ -1,8 +1,8 @@
-//! `Gatekeeper`: rules and limiter together. Facts in, answer out: the heart of every protocol.
+//! `Gatekeeper`: decides requests by rules, with one store and one clock. Every listener calls it
+//! with facts and gets an answer.
 //!
-//! What can be asked is written once, for every store: methods that end in `_by` wait for it, and
-//! name the version of the rules they go by. Those without are of a gatekeeper whose store is in this
-//! process, and answer at once.
+//! Methods that end in `_by` are async, work with every store, and take the version of the rules to
+//! use. The same methods without `_by` are for a store in this process and return at once.
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
@@ -19,7 +19,7 @@ use tollgate::{
     Refusal, Store, SystemClock, Terms, Wait,
 };
 
-use crate::answer::{Answer, AnswerEntries, Binding, Told};
+use crate::answer::{Answer, Binding, PlanDecision};
 use crate::changes::Changes;
 use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
@@ -34,41 +34,41 @@ use crate::rule_set::{Override, RuleSet};
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     rules: ArcSwap<RuleSet>,
-    /// Overrides that were set at run time, whatever the file says: they outlive a reload. Whoever
-    /// changes the rules holds this. Bound: [`RUN_TIME_OVERRIDES_MAX`].
+    /// Overrides set at run time, which outlive a reload. Locked while rules are changed. Bound:
+    /// [`RUN_TIME_OVERRIDES_MAX`].
     overrides: Mutex<Vec<Arc<Override>>>,
     store: S,
     clock: C,
     pub(crate) reservations: Reservations,
-    /// Limits that askers of descriptors state.
+    /// Limits stated in requests of descriptors.
     pub(crate) stated: StatedLimitTable,
     overflow: OverflowTable,
     counts: GatekeeperCounters,
     observer: Option<Arc<dyn RulesObserver>>,
 }
 
-/// The most overrides that can be set at run time: those that stay belong into a file.
+/// The most overrides that can be set at run time: permanent ones belong in a file.
 pub const RUN_TIME_OVERRIDES_MAX: usize = 10_000;
 
-/// One version of the rules. Hold it briefly: as long as somebody does, it is not freed.
+/// One version of the rules. Hold it briefly: it is not freed before.
 pub type RulesVersion = arc_swap::Guard<Arc<RuleSet>>;
 
-/// The question: what is known about a request, and what its sender says about it.
+/// The input of a decision: the facts of a request, and how to decide it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ask<'a> {
-    /// What is known.
+    /// The facts.
     pub facts: Facts<'a>,
-    /// What it costs, instead of what the rules say; 0 only asks.
+    /// The cost, instead of the one in the rules; 0 only peeks.
     pub cost: Option<u64>,
-    /// The asker cannot hold a request back: where a queue would delay it, refuse.
+    /// True if the caller cannot delay a request: where a queue would delay it, it is refused.
     pub cannot_wait: bool,
-    /// The asker would rather hear of missing facts than be let pass for want of them: where rules
-    /// were skipped and no other could refuse, the answer is a refusal with
-    /// [`missing_facts`](Answer::missing_facts), and nobody is told of a decision.
+    /// True if missing facts are an error: where rules were skipped and no other could refuse, the
+    /// answer is a refusal with [`missing_facts`](Answer::missing_facts), and observers see no
+    /// decision.
     pub needs_facts: bool,
 }
 
-/// What happened beside decisions.
+/// Counters of events beside decisions.
 #[derive(Debug, Default)]
 struct GatekeeperCounters {
     without_fact: AtomicU64,
@@ -78,21 +78,21 @@ struct GatekeeperCounters {
     bans_without_room: AtomicU64,
 }
 
-/// What happened beside decisions, so far.
+/// Number of events beside decisions so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatekeeperStats {
     /// Rules that did not apply because a fact of their key was missing.
     pub without_fact: u64,
-    /// Questions that got an error, because a fact of the key was missing for every rule that could
+    /// Requests that got an error, because a fact of the key was missing for every rule that could
     /// have refused.
     pub unanswered: u64,
     /// Limits in shadow or soft ones that were left out because more than [`MAX_LIMITS`] applied.
     pub left_out: u64,
-    /// Keys that refusals got blocked.
+    /// Keys blocked after refusals.
     pub bans: u64,
-    /// Keys that should have been and were not: the table of blocks is full.
+    /// Keys that were not blocked because the table of blocks was full.
     pub bans_without_room: u64,
-    /// Reservations that are open.
+    /// Open reservations.
     pub reservations: usize,
 }
 
@@ -102,7 +102,7 @@ impl<S, C> fmt::Debug for Gatekeeper<S, C> {
     }
 }
 
-/// A store that answers whatever happens.
+/// A store that never fails.
 pub trait InfallibleStore: Store<Error = Infallible> {}
 impl<S: Store<Error = Infallible>> InfallibleStore for S {}
 
@@ -111,12 +111,12 @@ pub trait LocalStore: InfallibleStore {}
 impl LocalStore for MemoryStore {}
 impl<S: LocalStore> LocalStore for Arc<S> {}
 
-/// What a future answers that waits for nothing, such as all of a gatekeeper whose store is in this
-/// process.
+/// Returns the result of a future that never waits, such as those of a gatekeeper whose store is in
+/// this process.
 ///
 /// # Panics
 ///
-/// If it does wait.
+/// If the future is not ready.
 #[inline]
 pub fn expect_ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -143,13 +143,13 @@ impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
         expect_ready(self.decide_by(self.rules(), ask, now))
     }
 
-    /// What [`Gatekeeper::decide`] would answer; charges nothing.
+    /// Returns the answer that [`Gatekeeper::decide`] would give; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
         expect_ready(self.peek_by(self.rules(), ask, self.clock_instant(self.now())))
     }
 
-    /// Gives back what a request like this one costs, as if charged now; the answer tells what is
-    /// there after that.
+    /// Refunds the cost of a request like this one, as if charged now; the answer has the state
+    /// after the refund.
     pub fn refund(&self, ask: &Ask<'_>) -> Answer {
         expect_ready(self.refund_by(self.rules(), ask, self.clock_instant(self.now())))
     }
@@ -176,7 +176,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Tells `observer` of every request that is decided.
+    /// Sets the observer of every decided request.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn RulesObserver>) -> Gatekeeper<S, C> {
         Gatekeeper { observer: Some(observer), ..self }
@@ -187,9 +187,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.rules.load()
     }
 
-    /// Replaces the rules whole. Nobody waits: requests under way end under the version they began
-    /// with. What callers have used stays, as far as limits do; so do overrides that were set at run
-    /// time, and the tallies of rules that keep their name.
+    /// Replaces all rules. Nothing waits: requests in progress end under the version they began
+    /// with. Counts stay for limits that stay; so do overrides set at run time, and the tallies of
+    /// rules that keep their name.
     pub fn replace(&self, mut rules: RuleSet) -> Changes {
         let mut overrides = self.lock_overrides();
         overrides.retain(|one| one.is_active_at(self.now()));
@@ -204,8 +204,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         changes
     }
 
-    /// Changes the overrides that were set at run time; those that have ended go first. `Err` leaves
-    /// all as it was.
+    /// Changes the overrides set at run time, and drops those that have ended. `Err` changes
+    /// nothing.
     pub(crate) fn change_overrides<T, E>(
         &self,
         now: Micros,
@@ -221,15 +221,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(done)
     }
 
-    /// The overrides that were set at run time and have not ended; also those of rules that are gone,
-    /// which apply again if their rule comes back.
+    /// The overrides set at run time that have not ended, including those of removed rules, which
+    /// apply again if their rule comes back.
     pub fn overrides(&self) -> Vec<Arc<Override>> {
         let (overrides, now) = (self.lock_overrides(), self.now());
         overrides.iter().filter(|one| one.is_active_at(now)).cloned().collect()
     }
 
-    /// Whoever changes rules or overrides goes alone. What a panic left is whole: it is replaced, not
-    /// changed.
+    /// Locks the overrides: only one thread at a time changes rules or overrides. A panic leaves no
+    /// partial change behind, because the list is replaced as a whole.
     fn lock_overrides(&self) -> MutexGuard<'_, Vec<Arc<Override>>> {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +245,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         &self.clock
     }
 
-    /// What happened beside decisions.
+    /// Number of events beside decisions so far.
     pub fn stats(&self) -> GatekeeperStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         GatekeeperStats {
@@ -258,8 +258,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Decides a request under the version of the rules that its facts were read by: one request sees
-    /// one version, from who is calling to what is answered.
+    /// Decides a request under the version of the rules that identified its caller, so that one
+    /// request sees one version.
     pub async fn decide_by<'n>(
         &self,
         rules: RulesVersion,
@@ -269,7 +269,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.act_by(rules, ask, Act::Take, now.into()).await
     }
 
-    /// What [`decide_by`](Gatekeeper::decide_by) would answer; charges nothing.
+    /// Returns the answer that [`decide_by`](Gatekeeper::decide_by) would give; charges nothing.
     pub async fn peek_by<'n>(
         &self,
         rules: RulesVersion,
@@ -279,28 +279,29 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.act_by(rules, ask, Act::Peek, now.into()).await
     }
 
-    /// Gives back what a request like this one costs, as if charged now; the answer tells what is
-    /// there after that.
+    /// Refunds the cost of a request like this one, as if charged now; the answer has the state
+    /// after the refund.
     pub async fn refund_by<'n>(
         &self,
         rules: RulesVersion,
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
-        // To give back and to ask again is one operation, with one deadline.
-        let asked_at = now.into().begin_operation();
-        let now = asked_at.instant();
-        let plan = RequestPlan::new(&rules, ask, now);
-        let nothing = Ask { cost: Some(0), ..*ask };
-        let looking = RequestPlan::new(&rules, &nothing, now);
-        let store = &self.store;
-        let checks = if plan.is_unanswered() { ArrayVec::new() } else { plan.checks(Act::Take) };
-        let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
-        // A store is asked in this order, and waited for once.
-        let (_, answer) = join_both(back, self.ask(&looking, Act::Peek, asked_at)).await;
+        // Refunding and peeking is one operation, with one deadline.
+        let asked_at = self.begin_operation(now.into());
+        let mut plan = RequestPlan::new(&rules, ask, asked_at.instant());
+        let costs = plan.take_costs();
+        let mut checks = ArrayVec::<_, MAX_LIMITS>::new();
+        if !plan.is_unanswered() {
+            let refund = |(one, cost)| plan.check(one, Act::Take).cost(cost);
+            checks.extend(plan.limits.iter().zip(costs).map(refund));
+        }
+        let back = checks.iter().map(|check| self.store.refund(check, None, asked_at));
+        // The store gets the calls in this order, and both are awaited together.
+        let (_, answer) = join_both(join_all(back), self.ask(&plan, Act::Peek, asked_at)).await;
         let skipped = plan.skipped;
         drop(checks);
-        drop((looking, plan));
+        drop(plan);
         Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
@@ -312,28 +313,23 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
-    /// Puts a plan to the store, and tells whoever wants to know.
+    /// Asks the store about a plan, and notifies the observer.
     #[inline]
-    pub(crate) async fn ask(
-        &self,
-        plan: &RequestPlan<'_>,
-        act: Act,
-        now: Now<'_>,
-    ) -> (Told, AnswerEntries) {
+    pub(crate) async fn ask(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
         self.count_skipped(plan, now.instant());
         if plan.is_unanswered() {
             return self.refuse_unanswered(now.instant());
         }
-        let (told, entries) = self.ask_store(plan, act, now).await;
+        let decided = self.ask_store(plan, act, now).await;
         if act == Act::Take && !plan.peek_only {
-            self.notify(plan, &told, &entries);
+            self.notify(plan, &decided);
         }
-        (told, entries)
+        decided
     }
 
-    /// Tells what was decided.
-    pub(crate) fn notify(&self, plan: &RequestPlan<'_>, told: &Told, entries: &AnswerEntries) {
-        let decided = DecidedRequest::new(plan, told, entries);
+    /// Counts a decision and notifies the observer.
+    pub(crate) fn notify(&self, plan: &RequestPlan<'_>, decided: &PlanDecision) {
+        let decided = DecidedRequest::new(plan, decided);
         decided.tally();
         if let Some(observer) = &self.observer {
             observer.decided(&decided);
@@ -345,13 +341,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan: &RequestPlan<'_>,
         act: Act,
         now: Now<'_>,
-    ) -> (Told, AnswerEntries) {
+    ) -> PlanDecision {
         if plan.too_many_limits {
-            return self.refuse_too_many_limits(now.instant());
+            // To leave some out would switch them off, for anybody who knows how to match enough rules.
+            return PlanDecision::refused(Refusal::TooManyLimits, now.instant());
         }
-        // A refusal that counts towards a ban is told within the deadline of the decision.
+        // Counting a refusal towards a ban shares the deadline of the decision.
         let bans = act == Act::Take && plan.limits.iter().any(|one| plan.rule(one).ban.is_some());
-        let now = if bans { now.begin_operation() } else { now };
+        let now = if bans { self.begin_operation(now) } else { now };
         let store = &self.store;
         if store.any_block(now.instant())
             && let Some(refusal) = self.refuse_blocked(plan, now).await
@@ -359,13 +356,16 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return refusal;
         }
         match &plan.limits[..] {
-            // Nearly every request: no list of outcomes to fill, and the store's shortest way.
+            // Nearly every request: no list of outcomes to fill, and the store's fastest path.
             [only] if only.enforcement == Enforcement::Enforced => {
                 let mut outcome = [Outcome::default()];
                 let check = [plan.check(only, act)];
                 let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
-                let told = Told::new(&decision, Some(Binding::Limit(0)));
-                self.apply_bans(plan, (told, act), (&decision, &[decision.outcome()]), now).await
+                let outcomes = [decision.outcome()];
+                let decision = self.apply_bans(plan, act, (decision, &outcomes), now).await;
+                let (binding, entries) =
+                    (Some(Binding::Limit(0)), Answer::entries(plan, &outcomes));
+                PlanDecision { decision, binding, entries }
             }
             several => {
                 let mut outcomes = [Outcome::default(); MAX_LIMITS];
@@ -373,28 +373,30 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
                 let enforced = several.iter().any(|one| one.enforcement == Enforcement::Enforced);
                 let binding = enforced.then_some(Binding::Limit(decision.binding()));
-                let told = Told::new(&decision, binding);
-                self.apply_bans(plan, (told, act), (&decision, outcomes), now).await
+                let decision = self.apply_bans(plan, act, (decision, outcomes), now).await;
+                PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
             }
         }
     }
 
-    /// What follows from a decision: a refusal may count towards a ban.
+    /// Counts a refusal towards bans, and extends its wait by the block that follows.
     #[inline]
     async fn apply_bans(
         &self,
         plan: &RequestPlan<'_>,
-        (mut told, act): (Told, Act),
-        (decision, outcomes): (&Decision, &[Outcome]),
+        act: Act,
+        (decision, outcomes): (Decision, &[Outcome]),
         now: Now<'_>,
-    ) -> (Told, AnswerEntries) {
-        if told.refusal == Some(Refusal::OverLimit)
+    ) -> Decision {
+        if decision.refusal() == Some(Refusal::OverLimit)
             && act == Act::Take
-            && let Some(block) = self.ban(plan, (decision, outcomes), now).await
+            && let Some(block) = self.ban(plan, (&decision, outcomes), now).await
         {
-            told.outcome.retry_after = told.outcome.retry_after.max(block);
+            let retry_after = decision.retry_after().max(block);
+            let outcome = Outcome { retry_after, ..decision.outcome() };
+            return decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome);
         }
-        (told, Answer::entries(plan, outcomes))
+        decision
     }
 
     /// The refusal, if the caller is blocked under one of the rules.
@@ -403,7 +405,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         &self,
         plan: &RequestPlan<'_>,
         asked_at: Now<'_>,
-    ) -> Option<(Told, AnswerEntries)> {
+    ) -> Option<PlanDecision> {
         let (store, now) = (&self.store, asked_at.instant());
         let mut waits = [None; MAX_LIMITS];
         for (planned, wait) in plan.limits.iter().zip(&mut waits) {
@@ -420,21 +422,17 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let Ok(_) = store.decide_each(&plan.checks(Act::Peek), asked_at, outcomes).await;
         for (outcome, wait) in outcomes.iter_mut().zip(waits) {
             if let Some(wait) = wait {
-                *outcome = block_outcome(wait, now);
+                *outcome = Decision::refused(Refusal::Blocked, wait, now).outcome();
             }
         }
-        let told = Told {
-            refusal: Some(Refusal::Blocked),
-            decided_by: DecidedBy::Block,
-            at: now,
-            capacity: plan.limit(&plan.limits[binding]).capacity(),
-            outcome: block_outcome(wait, now),
-            binding: Some(Binding::Limit(binding)),
-        };
-        Some((told, Answer::entries(plan, outcomes)))
+        let capacity = plan.limit(&plan.limits[binding]).capacity();
+        let decision = Decision::refused(Refusal::Blocked, wait, now);
+        let decision = decision.refused_for(Refusal::Blocked, capacity, decision.outcome());
+        let (binding, entries) = (Some(Binding::Limit(binding)), Answer::entries(plan, outcomes));
+        Some(PlanDecision { decision, binding, entries })
     }
 
-    /// Counts a refusal towards the bans of the rules that refused; the longest block that it earned.
+    /// Counts a refusal towards the bans of the rules that refused. Returns the longest block.
     #[cold]
     async fn ban(
         &self,
@@ -446,11 +444,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let mut longest = None;
         for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
             let rule = plan.rule(planned);
-            // A decision that found no room refuses, and no limit is to blame.
+            // A decision refused for lack of room violates no limit.
             let refused = planned.enforcement == Enforcement::Enforced && decision.violates(index);
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
-            // A rule whose three limits all refuse a key has refused it once.
+            // Several limits of one rule that refuse a key count as one refusal.
             let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
             if last.replace(counted) == Some(counted) {
                 continue;
@@ -462,7 +460,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         longest
     }
 
-    /// How long the key is blocked now, if this refusal was one too many.
+    /// Counts one refusal. Returns the duration of the block if this was one too many.
     async fn count_refusal(
         &self,
         rule: &Rule,
@@ -488,36 +486,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         blocked.then_some(wait)
     }
 
-    /// More enforced limits apply than one decision holds. To leave some out would be to switch
-    /// them off, for whoever knows how to meet enough others.
+    /// Refuses a request that no rule could be asked about.
     #[cold]
-    pub(crate) fn refuse_too_many_limits(&self, now: Micros) -> (Told, AnswerEntries) {
-        let outcome = Outcome {
-            retry_after: Wait::NEVER,
-            reset_after: Wait::NEVER,
-            served_at: now,
-            ..Outcome::default()
-        };
-        let told = Told {
-            refusal: Some(Refusal::TooManyLimits),
-            decided_by: DecidedBy::Memory,
-            at: now,
-            capacity: 0,
-            outcome,
-            binding: None,
-        };
-        (told, AnswerEntries::default())
-    }
-
-    /// No rule could be asked. Whoever takes that for an answer is refused.
-    #[cold]
-    fn refuse_unanswered(&self, now: Micros) -> (Told, AnswerEntries) {
+    fn refuse_unanswered(&self, now: Micros) -> PlanDecision {
         self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
-        let decision = Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
-        (Told::new(&decision, None), AnswerEntries::default())
+        PlanDecision::refused(Refusal::EmptyKey, now)
     }
 
-    /// Counts what a plan leaves out, and tells of rules that were skipped.
+    /// Counts the limits that a plan leaves out, and notifies the observer of skipped rules.
     pub(crate) fn count_skipped(&self, plan: &RequestPlan<'_>, now: Micros) {
         if let (Some(skipped), Some(observer)) = (plan.skipped, &self.observer) {
             observer.missing_facts(&skipped.facts(plan.rules()), now);
@@ -566,31 +542,27 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.overflow.decide(check, now.into())
     }
 
-    /// Reads the clock, for several questions about one instant.
+    /// Reads the clock, for several operations at one instant.
     pub fn now(&self) -> Micros {
         self.clock.now()
     }
 
-    /// An instant that was read from the gatekeeper's clock, as against one of the caller's choosing.
+    /// The beginning of an operation that asks the store several questions within one deadline. The time
+    /// is read only if the store has to be waited for.
+    pub(crate) fn begin_operation<'n>(&self, now: Now<'n>) -> Now<'n> {
+        if self.answers_at_once() { now } else { now.begin_operation() }
+    }
+
+    /// An instant that was read from the gatekeeper's clock, in contrast to one that the caller
+    /// chooses.
     pub fn clock_instant(&self, now: Micros) -> Now<'_> {
         Now::read(now, &self.clock)
     }
 }
 
-/// Whether a refusal is the key's own doing. A state that strangers share refuses for what they did; where
-/// a store does not answer, an instance refuses whoever is over its share, or everybody.
+/// Returns true if the key itself caused the refusal. An overflow state refuses for what other keys
+/// did, and without its store an instance refuses by its share or everything.
 fn counts_towards_bans(decided_by: DecidedBy) -> bool {
     use DecidedBy::{Lease, Memory, Redis, RefusalCache};
     matches!(decided_by, Memory | Redis | Lease | RefusalCache)
-}
-
-/// What a limit says of a key that is blocked under its rule.
-fn block_outcome(wait: Wait, at: Micros) -> Outcome {
-    Outcome {
-        retry_after: wait,
-        reset_after: wait,
-        decided_by: DecidedBy::Block,
-        served_at: at,
-        ..Outcome::default()
-    }
 }

@@ -4,8 +4,8 @@
 //! end of the connection is trusted; the others are ignored as if they had not been sent. The
 //! address is found by walking a forwarding header from the right, the end that trusted proxies
 //! write, and stopping at the first address that is not a trusted proxy's: what stands left of it
-//! was written by strangers. What callers prove themselves counts from anyone: an API key, which is
-//! their secret, and the claims of a token that somebody signed for them.
+//! was written by the client. What callers prove themselves counts from anyone: an API key, which
+//! is their secret, and the claims of a signed token.
 
 mod address;
 pub(crate) mod api_key;
@@ -33,12 +33,12 @@ use jwt::JwtVerifier;
 
 pub(crate) use address::{ENTRIES_MAX, network};
 
-/// How callers are recognised.
+/// Settings for the identification of callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// Whose forwarding, user and tier headers count.
+    /// Networks whose forwarding, user and tier headers are trusted.
     pub trusted_peers: Vec<IpNet>,
-    /// Who the user is.
+    /// The source of the user.
     pub user: UserSource,
     /// The header that carries an API key, in small letters.
     pub api_key_header: Option<Box<str>>,
@@ -46,24 +46,24 @@ pub struct Identify {
     pub tier_header: Option<Box<str>>,
     /// The tier of users known by name.
     pub tier_of_user: HashMap<Box<str>, Box<str>>,
-    /// The tier of everybody else.
+    /// The tier of all other callers.
     pub default_tier: Option<Box<str>>,
-    /// Where the client's address is.
+    /// The source of the client's address.
     pub address: AddressSource,
-    /// How many bits of an IPv6 address are one caller.
+    /// Number of bits of an IPv6 address that identify one caller.
     pub ipv6_prefix: u8,
-    /// If the trusted proxies are known by their number only: how many there are, from 1 to 32. The
-    /// peer is the last of them and must be a trusted one all the same.
+    /// Number of trusted proxies, from 1 to 32, if they are known by their number only. The peer is
+    /// the last of them and must be trusted all the same.
     pub trusted_hops: Option<u8>,
-    /// Whether addresses in 64:ff9b::/96 stand for the IPv4 addresses in them.
+    /// True if addresses in 64:ff9b::/96 stand for the IPv4 addresses in them.
     pub nat64: bool,
 }
 
-/// Who the user is. Exactly one place says so, as with addresses.
+/// The source of the user. There is exactly one, as with addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UserSource {
-    /// Nobody says so.
+    /// No source.
     #[default]
     Nowhere,
     /// A header of a trusted peer, in small letters.
@@ -75,32 +75,32 @@ pub enum UserSource {
     Jwt(Arc<JwtVerifier>),
 }
 
-/// Where the client's address is. Exactly one place: whoever believes two headers believes whichever
-/// the client chose to send.
+/// The source of the client's address. There is exactly one: with two headers, the client could
+/// choose which one counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressSource {
     /// The peer itself.
     Peer,
     /// `X-Forwarded-For`.
     XForwardedFor,
-    /// `ForwardedRequest` (RFC 7239).
+    /// `Forwarded` (RFC 7239).
     Forwarded,
     /// Another header, in small letters, that has one address.
     Header(Box<str>),
 }
 
-/// How many tokens were looked at since these rules were read.
+/// Number of tokens that were verified or rejected since these rules were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JwtStats {
     /// Good ones.
     pub verified: u64,
-    /// Expired, malformed, too large, sent twice, or signed by somebody else.
+    /// Expired, malformed, too large, sent twice, or signed with another key.
     pub rejected: u64,
 }
 
 impl Default for Identify {
-    /// A proxy on this machine may say for whom it asks; users and tiers are nobody's to claim until
-    /// a rules file says whose.
+    /// A proxy on this machine may forward client addresses; users and tiers are not read from
+    /// headers until a rules file says so.
     fn default() -> Identify {
         let loopback = ["127.0.0.0/8", "::1/128"];
         Identify {
@@ -118,7 +118,7 @@ impl Default for Identify {
     }
 }
 
-/// Who is calling.
+/// The identity of a caller.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// The client's address.
@@ -132,11 +132,10 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Facts that somebody states, completed: who is calling follows from the header fields where the
-    /// facts do not say so themselves. As everywhere, user and tier only if the address they name is
-    /// trusted or a token proves them; the address itself stays as stated. The tier of one user is not
-    /// that of another: if the facts state a user and the fields name somebody else, their tier does
-    /// not count.
+    /// Completes stated facts with the identity from the header fields. Stated facts take
+    /// precedence. User and tier from headers count only if the stated address is trusted or a
+    /// token proves them; the address itself stays as stated. If the facts state one user and the
+    /// fields name another, the tier from the fields does not count.
     pub fn complete<'f>(&'f self, stated: Facts<'f>) -> Facts<'f> {
         if stated.headers.is_none() {
             return stated;
@@ -168,12 +167,12 @@ impl fmt::Debug for Identity<'_> {
 }
 
 impl Identify {
-    /// Whether this peer's claims count.
+    /// Returns true if the headers of this peer are trusted.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         contains(&self.trusted_peers, peer)
     }
 
-    /// Who is calling.
+    /// Identifies the caller of a request.
     pub fn identify<'a>(
         &self,
         peer: IpAddr,
@@ -198,11 +197,11 @@ impl Identify {
         }
     }
 
-    /// What callers prove themselves, whoever passes it on.
+    /// Reads the identity that callers prove themselves, through any peer.
     #[cfg_attr(not(feature = "jwt"), expect(unused_variables, reason = "only tokens end"))]
     fn proven_identity<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
-        // A key sent twice is still a key: to take it for none would set its owner free. Two different
-        // ones are for whoever reads requests to refuse: see `RuleSet::makes_keys_of`.
+        // A key sent twice is still a key: ignoring it would free its owner from limits. Two
+        // different ones are refused by the code that reads requests: see `RuleSet::makes_keys_of`.
         let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
         let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
         match &self.user {
@@ -214,7 +213,7 @@ impl Identify {
             UserSource::Jwt(jwt) => {
                 let said = jwt.read(headers, now);
                 let (user, tier) = said.map(|said| (said.user, said.tier)).unwrap_or_default();
-                // A tier is somebody's.
+                // A tier belongs to a user.
                 let tier = tier.filter(|_| user.is_some());
                 let owned = |text: Arc<str>| Cow::Owned(text.as_ref().to_owned());
                 (proven.user, proven.tier) = (user.map(owned), tier.map(owned));
@@ -224,8 +223,8 @@ impl Identify {
         proven
     }
 
-    /// Who is calling, by the header fields of facts that somebody states: to
-    /// [`complete`](Identity::complete) them by.
+    /// Identifies the caller by the header fields of stated facts, which
+    /// [`complete`](Identity::complete) then fills in.
     pub fn identify_stated<'a>(&'a self, stated: &Facts<'a>, now: Micros) -> Identity<'a> {
         match (stated.headers, stated.ip) {
             (None, _) => Identity::default(),
@@ -234,9 +233,9 @@ impl Identify {
         }
     }
 
-    /// The client that a trusted peer asks for.
+    /// The client that a trusted peer forwards.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        // What an entry says, unless it is none that a proxy writes.
+        // The address of an entry, if it has a form that proxies write.
         type AddressParser = fn(&str) -> Option<Option<IpAddr>>;
         let (name, in_quotes, read): (_, _, AddressParser) = match &self.address {
             AddressSource::Peer => return peer,
@@ -244,7 +243,7 @@ impl Identify {
                 ("x-forwarded-for", false, |text| Some(address::entry(text)))
             }
             AddressSource::Forwarded => ("forwarded", true, forwarded::forwarded_for),
-            // One address, not a chain: two of them are somebody's trick.
+            // One address, not a chain: two of them are an attempt to deceive.
             AddressSource::Header(name) => {
                 return headers.only(name).and_then(|text| address::entry(&text)).unwrap_or(peer);
             }
@@ -253,7 +252,8 @@ impl Identify {
         let mut entries = ReverseListEntries::new(&list, in_quotes).map_while(read);
         if let Some(hops) = self.trusted_hops {
             // The last proxy wrote the last entry, the one before it that before, the first of them
-            // the client's. Whoever came by a shorter way is known by the peer's address.
+            // the client's. A client that came through fewer proxies is identified by the peer's
+            // address.
             return entries.nth(usize::from(hops).saturating_sub(1)).flatten().unwrap_or(peer);
         }
         let mut client = peer;
@@ -266,8 +266,9 @@ impl Identify {
         client
     }
 
-    /// An address in its one form. Translated addresses only change form when it is known whose they
-    /// are: to trust one because of the IPv4 address in it would be to trust whoever can write it.
+    /// An address in its one form. Translated addresses only change form when it is known whose
+    /// they are: trusting one because of the IPv4 address in it would trust anybody who can write
+    /// it.
     pub(crate) fn canonical_address(&self, ip: IpAddr) -> IpAddr {
         let ip = ip.to_canonical();
         if self.nat64 { address::translated(ip) } else { ip }
@@ -284,7 +285,7 @@ impl Identify {
         self.api_key_header.as_deref().into_iter().chain(of_user)
     }
 
-    /// The headers in which trusted peers say who is calling, each in one value: user and address.
+    /// The headers with one value in which trusted peers identify the caller: user and address.
     pub(crate) fn forwarded_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {
             UserSource::Header(name) => Some(&**name),
@@ -297,12 +298,12 @@ impl Identify {
         of_user.into_iter().chain(of_address)
     }
 
-    /// Whether requests can name a user.
+    /// Returns true if requests can name a user.
     pub(crate) fn finds_users(&self) -> bool {
         !matches!(self.user, UserSource::Nowhere)
     }
 
-    /// Whether requests can name a tier.
+    /// Returns true if requests can name a tier.
     pub(crate) fn finds_tiers(&self) -> bool {
         #[cfg(feature = "jwt")]
         if let UserSource::Jwt(jwt) = &self.user
@@ -323,7 +324,7 @@ impl Identify {
         }
     }
 
-    /// How many tokens were looked at.
+    /// Number of tokens that were verified or rejected.
     pub fn jwt_stats(&self) -> JwtStats {
         match &self.user {
             #[cfg(feature = "jwt")]
@@ -332,8 +333,8 @@ impl Identify {
         }
     }
 
-    /// Goes on with the verified tokens and the counts of a version before, if it has the same keys
-    /// and looks for the same: a changed rule is no reason to verify all tokens again.
+    /// Takes over the verified tokens and the counts of the previous version, if keys and settings
+    /// are the same, so that a changed rule does not verify all tokens again.
     pub fn inherit_tokens(&mut self, before: &Identify) {
         #[cfg(feature = "jwt")]
         if let (UserSource::Jwt(new), UserSource::Jwt(old)) = (&mut self.user, &before.user)

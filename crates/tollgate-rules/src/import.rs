@@ -14,14 +14,14 @@ use crate::descriptors::Unit;
 use crate::rule::Rule;
 use tree::DescriptorTree;
 
-/// What a rule of an imported file says that others do not.
+/// Details of a rule from an imported file that other rules do not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportDetails {
     /// The domain of its file.
     pub domain: Box<str>,
     /// The `name` that stands beside the limit.
     pub name: Option<Box<str>>,
-    /// How much is allowed.
+    /// The allowance.
     pub allows: ImportedAllowance,
     /// Names of limits that do not count where this one does.
     pub replaces: Vec<Box<str>>,
@@ -29,10 +29,10 @@ pub struct ImportDetails {
     pub quota: bool,
 }
 
-/// How much an imported rule allows.
+/// The allowance of an imported rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportedAllowance {
-    /// What its limit says.
+    /// The rule's limit.
     Limited,
     /// Nothing, in this time.
     Nothing(Unit),
@@ -45,7 +45,7 @@ pub enum ImportedAllowance {
 pub(crate) struct ImportedDomain {
     pub(crate) name: Box<str>,
     pub(crate) tree: DescriptorTree,
-    /// What limits that whoever asks states are counted as, and how.
+    /// The rule that limits stated in requests are counted under.
     pub(crate) stated: Rule,
     pub(crate) algorithm: Algorithm,
 }

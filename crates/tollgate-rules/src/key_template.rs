@@ -1,5 +1,5 @@
-//! Key templates: whose use a rule counts. `{user|ip}` is the user or, without one, the address;
-//! `{user}:{path}` counts each path of each user; `global` counts everybody together.
+//! Key templates: the keys that a rule counts. `{user|ip}` is the user or, without one, the
+//! address; `{user}:{path}` counts each path of each user; `global` counts everybody together.
 
 mod text;
 
@@ -18,10 +18,10 @@ use crate::problem::Problem;
 
 pub use text::key_text;
 
-/// Which facts make up a key.
+/// The facts that make up a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyTemplate {
-    /// Of each part the first fact that is present counts. No parts: one key for all.
+    /// The parts; in each the first fact that is present counts. No parts: one key for all callers.
     parts: Vec<Vec<KeyFactName>>,
 }
 
@@ -35,9 +35,9 @@ enum KeyFactName {
     Method,
     Path,
     Domain,
-    /// In small letters.
+    /// A header field, in lower case.
     Header(Box<str>),
-    /// Of a descriptor.
+    /// An entry of a descriptor.
     Entry(Box<str>),
 }
 
@@ -52,13 +52,13 @@ const FACTS: [(&str, KeyFactName); 7] = [
     ("domain", KeyFactName::Domain),
 ];
 
-/// What the key of a request is made of.
+/// The facts of a request that its keys are made of.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyFacts<'a> {
     pub(crate) facts: &'a NormalizedFacts<'a>,
     /// The number of the path's spelling.
     pub(crate) spelling: usize,
-    /// Of IPv6 addresses so many bits are one caller.
+    /// Number of bits of an IPv6 address that identify one caller.
     pub(crate) ipv6_prefix: u8,
 }
 
@@ -90,7 +90,7 @@ impl KeyFactName {
         }
     }
 
-    /// Adds its value to the key, or says that there is none.
+    /// Adds its value to the key; `false` if there is none.
     fn add_to(&self, key: &mut KeyBuf, of: &KeyFacts<'_>) -> bool {
         let KeyFacts { facts: seen, spelling, ipv6_prefix } = *of;
         let (name, value) = match self {
@@ -113,7 +113,7 @@ impl KeyFactName {
         })
     }
 
-    /// Whether its value is an API key, which nobody is to read.
+    /// Returns true if the value is an API key, which must not be shown.
     fn is_api_key(&self) -> bool {
         match self {
             KeyFactName::ApiKey => true,
@@ -122,7 +122,7 @@ impl KeyFactName {
         }
     }
 
-    /// An empty value is a value: whoever sends the entry means it.
+    /// An empty value counts as a value, because the entry was sent on purpose.
     fn add_entry(&self, key: &mut KeyBuf, seen: &NormalizedFacts<'_>) -> bool {
         let KeyFactName::Entry(name) = self else { return false };
         seen.facts.entries_named(name).next().is_some_and(|value| {
@@ -141,11 +141,11 @@ impl KeyFactName {
     }
 }
 
-/// The entry whose value is a secret.
+/// The entry that contains a secret.
 pub(crate) const API_KEY: &str = "api_key";
 
-/// Adds an entry of a descriptor under the name that facts of that kind have. An API key is hashed, as it
-/// is everywhere: whoever reads a key must not be able to use it.
+/// Adds an entry of a descriptor under the name that facts of that kind have. An API key is hashed,
+/// as it is everywhere: nobody who reads a key may be able to use it.
 pub(crate) fn add_entry(key: &mut KeyBuf, name: &str, value: &str) {
     match name == API_KEY && !value.is_empty() {
         true => add_named(key, name, &hash_api_key(value)),
@@ -164,7 +164,7 @@ fn add_named(key: &mut KeyBuf, name: &str, value: &str) {
 /// Addresses are written without allocating: they are part of most keys.
 fn add_ip(key: &mut KeyBuf, ip: IpAddr, (prefix, ipv6_prefix): (Option<u8>, u8)) -> bool {
     let mut text = arrayvec::ArrayString::<64>::new();
-    // A network is not its first address; but one within what a caller is thought to own is that caller.
+    // A network is not its first address, but a network within one caller's prefix is that caller.
     let own = if ip.is_ipv4() { 32 } else { ipv6_prefix };
     let net = prefix.filter(|prefix| *prefix < own).and_then(|prefix| IpNet::new(ip, prefix).ok());
     let written = match net {
@@ -220,12 +220,13 @@ impl KeyTemplate {
         KeyTemplate { parts: names.into_iter().map(fact).collect() }
     }
 
-    /// Whether all callers share one key.
+    /// Returns true if all callers share one key.
     pub fn is_global(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Whether its keys may be of one caller each: they have more than what is asked for.
+    /// Returns true if a key may belong to one caller: it contains more than tier, method, path and
+    /// domain.
     pub(crate) fn names_caller(&self) -> bool {
         let is_shared = |fact: &KeyFactName| {
             matches!(
@@ -236,17 +237,17 @@ impl KeyTemplate {
         !self.parts.iter().flatten().all(is_shared)
     }
 
-    /// Whether the address is part of some of its keys.
+    /// Returns true if the address is part of some of its keys.
     pub(crate) fn has_ip(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Ip)
     }
 
-    /// Whether the tier is part of some of its keys.
+    /// Returns true if the tier is part of some of its keys.
     pub(crate) fn has_tier(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Tier)
     }
 
-    /// Whether the path is part of some of its keys.
+    /// Returns true if the path is part of some of its keys.
     pub(crate) fn has_path(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Path)
     }
@@ -259,7 +260,7 @@ impl KeyTemplate {
         })
     }
 
-    /// Of each part the names of the facts that can fill it, in order.
+    /// The names of the facts that can fill each part, in order.
     pub fn parts(&self) -> impl Iterator<Item = Vec<String>> + '_ {
         let name = |fact: &KeyFactName| fact.name().into_owned();
         self.parts.iter().map(move |facts| facts.iter().map(name).collect())
@@ -328,7 +329,8 @@ mod tests {
         let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
-        // The hash of an API key is hashed like any other text: to know it is not to be its owner.
+        // The hash of an API key is hashed like any other text: knowing the hash does not identify
+        // the owner.
         let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
         assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
         assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hash_api_key(HASH))));
@@ -346,7 +348,7 @@ mod tests {
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
 
-    /// Of the API key `abc`.
+    /// The hash of the API key `abc`.
     const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223";
 
     #[test]

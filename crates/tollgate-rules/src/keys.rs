@@ -1,5 +1,4 @@
-//! Operations on one caller under one rule: what it has used, and what somebody who runs the server
-//! can do about it.
+//! Operations on one caller under one rule: what it has used, and what an operator can do about it.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -37,25 +36,25 @@ pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
     now: Now<'a>,
 }
 
-/// What a caller has used under a rule.
+/// The use of a rule by one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyReport {
-    /// How long it is still blocked.
+    /// Time until the block ends.
     pub blocked_for: Option<Wait>,
-    /// The limits that apply instead of the rule's, if there are such,
+    /// The override that applies instead of the rule's limits.
     pub replaced_by: Option<Arc<Override>>,
-    /// and whether they were set at run time.
+    /// True if the override was set at run time.
     pub at_run_time: bool,
-    /// Why the rule does not refuse this caller, whatever it has used.
+    /// The reason why the rule does not refuse this caller, whatever it has used.
     pub leniency: Option<Leniency>,
-    /// The file refuses whoever meets this rule everything.
+    /// True if an imported file refuses every request that meets this rule.
     pub refuses_everything: bool,
     /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
     /// of all tiers.
     pub limits: Vec<KeyLimit>,
 }
 
-/// Why a rule does not refuse a caller.
+/// A reason why a rule does not refuse a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leniency {
     /// No rule applies to it.
@@ -70,18 +69,18 @@ pub enum Leniency {
     Unlimited,
 }
 
-/// What a caller has used of one limit.
+/// The use of one limit by one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLimit {
-    /// The tier it is of; `None`: it is of callers without one, or there are none.
+    /// The tier of the limit; `None` for callers without a tier.
     pub tier: Option<Box<str>>,
-    /// As people read it.
+    /// The limit in readable form.
     pub limit: Box<str>,
-    /// The most that can be there.
+    /// The capacity.
     pub capacity: u64,
-    /// What is there; below zero in debt.
+    /// Units left; negative in debt.
     pub balance: i64,
-    /// What asking for one unit would be answered.
+    /// The decision that one unit would get.
     pub decision: Decision,
 }
 
@@ -118,7 +117,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 }
 
-/// Why there is no such caller.
+/// The reason why a caller cannot be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerError {
     /// There is no such rule.
@@ -133,17 +132,17 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         self.rules.rule_at(self.rule)
     }
 
-    /// Whose use is counted.
+    /// The key that is counted.
     pub fn key(&self) -> &KeyBuf {
         &self.key
     }
 
-    /// The instant that is spoken of.
+    /// The instant of all operations.
     pub fn at(&self) -> Micros {
         self.now.instant()
     }
 
-    /// What is used.
+    /// Reports what the caller has used.
     pub async fn report(&self) -> KeyReport {
         let mut limits = Vec::new();
         for one in &self.applying_limits() {
@@ -184,7 +183,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         self.gatekeeper.store()
     }
 
-    /// Why the rule does not refuse this caller, if it does not.
+    /// The reason why the rule does not refuse this caller, if there is one.
     pub fn leniency(&self) -> Option<Leniency> {
         let rule = self.rule();
         match rule.mode {
@@ -197,14 +196,15 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         }
     }
 
-    /// Whether the file says so much of this caller, and nobody has set limits in its place.
+    /// Returns true if the imported file has this allowance for the caller, and no override
+    /// replaces it.
     fn allows(&self, how_much: ImportedAllowance) -> bool {
         let imported = self.rule().imported.as_ref();
         imported.is_some_and(|one| one.allows == how_much) && self.replaced_by().is_none()
     }
 
-    /// Whether no rule applies to whom the key names. Others may be exempt for what the key does not
-    /// say.
+    /// Returns true if no rule applies to the caller that the key names. Facts that are not in the
+    /// key may exempt others.
     fn is_exempt(&self) -> bool {
         let RuleSettings { exempt_ips, exempt_users, identify, .. } = self.rules.settings();
         // A key of IPv6 is a network: all of it has to be exempt.
@@ -218,7 +218,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         })
     }
 
-    /// Forgets what is used, refusals that count towards a ban, and a block. Whether there was anything.
+    /// Resets the counts, refusals that count towards a ban, and a block. Returns true if there was
+    /// anything.
     pub async fn reset(&self) -> bool {
         let unblocked = self.unblock().await;
         self.reset_use().await | unblocked
@@ -266,14 +267,14 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         blocked
     }
 
-    /// Lifts a block, also one that refusals have earned. Whether there was one.
+    /// Lifts a block, also one that follows from a ban. Returns true if there was one.
     pub async fn unblock(&self) -> bool {
         let Ok(found) = self.store().unblock((&self.block_key()).into(), self.at()).await;
         found
     }
 
-    /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and may
-    /// have `until`. They take the place of any set before.
+    /// Sets other limits for this caller, as `overrides:` of a file does; `fields` has `limits` and
+    /// may have `until`. They replace any set before.
     pub fn set_override(&self, fields: &Value) -> Result<Arc<Override>, OverrideError> {
         let one = self.read_override(fields).map_err(OverrideError::Wrong)?;
         self.gatekeeper.change_overrides(self.at(), |overrides| {
@@ -286,7 +287,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         })
     }
 
-    /// Takes back what [`set_override`](Caller::set_override) set. Whether there was one.
+    /// Removes the override of [`set_override`](Caller::set_override). Returns true if there was
+    /// one.
     pub fn remove_override(&self) -> bool {
         let removed = self.gatekeeper.change_overrides(self.at(), |overrides| {
             let before = overrides.len();
@@ -300,14 +302,14 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         *other.rule == *self.rule().name && other.key == self.key
     }
 
-    /// As a file would have it, read as a file is.
+    /// Reads an override in the syntax of a rules file.
     pub(crate) fn read_override(&self, fields: &Value) -> Result<Arc<Override>, Diagnostics> {
         let mut entry = json!({ "rule": &*self.rule().name, "key": key_text(&self.key) });
         match fields.as_object() {
             None => entry["limits"] = fields.clone(),
             Some(fields) => {
                 for (name, value) in fields {
-                    // Whose it is has been said.
+                    // The rule and the key are given by the caller.
                     if name == "rule" || name == "key" {
                         let problem = Problem::new(format!("`{name}` cannot be given here"))
                             .hint("write `limits` and, if it is to end, `until`");
@@ -354,7 +356,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         all
     }
 
-    /// The tier of the key's user, if the rules have a table that says so.
+    /// The tier of the key's user, if the rules have a table of tiers by user.
     fn tier(&self) -> Option<&str> {
         let (_, user) = self.key.parts().find(|(name, _)| *name == "user")?;
         let tier = self.rules.settings().identify.tier_of_user.get(user)?;
@@ -377,10 +379,10 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             .collect()
     }
 
-    /// Whether a count of this caller's is kept under several numbers, those of a tier or an override,
-    /// of which [`reset`](Caller::reset) and [`grant`](Caller::grant) name one to the store. What it
-    /// remembers here by the others is for whoever asks.
-    pub fn has_several_numbers(&self) -> bool {
+    /// Returns true if a count of this caller is kept under several sets of numbers, for example
+    /// those of a tier or an override. [`reset`](Caller::reset) and [`grant`](Caller::grant) name
+    /// only one of them to the store.
+    fn has_several_numbers(&self) -> bool {
         let replaced = self.replaced_by().map_or(0, |other| other.limits.len());
         self.limits_of_all_tiers().len() + replaced > self.limits_with_keys().len()
     }
@@ -396,7 +398,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     }
 }
 
-/// JSON whose texts have no characters that YAML does not allow, which JSON does.
+/// Escapes the characters in JSON texts that YAML does not allow.
 fn escape_for_yaml(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for one in json.chars() {
@@ -417,10 +419,10 @@ struct CallerLimit<'a> {
     key: KeyBuf,
 }
 
-/// Why an override was not set.
+/// The reason why an override was not set.
 #[derive(Debug)]
 pub enum OverrideError {
-    /// It says something wrong.
+    /// The override has errors.
     Wrong(Diagnostics),
     /// There are [`RUN_TIME_OVERRIDES_MAX`] already.
     TooMany,

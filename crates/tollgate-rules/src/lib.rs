@@ -30,10 +30,13 @@
 //! [`facts`] are what is known of a request; [`path`], [`pattern`] and [`matcher`] say when a rule
 //! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
 //! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
-//! tells, [`reservation`] settles later, [`descriptors`] are asked as Envoy does, [`identify`] finds out who is calling; [`changes`], [`keys`],
-//! [`tally`], [`stripes`] and [`observer`] are for whoever runs it. A file becomes rules
-//! through [`source`] and [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema)
-//! describes it to editors. Nothing here knows a protocol.
+//! tells, [`reservation`] settles later, [`descriptors`] are asked as Envoy does, [`identify`]
+//! finds out who is calling; [`changes`], [`keys`], [`tally`], [`stripes`] and [`observer`] are for
+//! operators. A file becomes rules through [`source`] and [`compile`](mod@compile), which report
+//! with [`diagnostic`]; [`schema`](mod@schema) describes it to editors. Nothing here knows a
+//! protocol.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod facts;
 
@@ -127,3 +130,8 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateRulesReadme;

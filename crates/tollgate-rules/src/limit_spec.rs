@@ -17,13 +17,13 @@ pub struct LimitSpec {
     pub rate: String,
     /// The burst, if it is not in the rate.
     pub burst: Option<u64>,
-    /// Who decides.
+    /// The algorithm.
     pub algorithm: Option<Algorithm>,
     /// Delay instead of refusing.
     pub queue: bool,
-    /// Where fixed windows begin.
+    /// The start of fixed windows.
     pub align: AlignSpec,
-    /// Of calendar windows.
+    /// The time zone of calendar windows.
     pub time_zone: Option<String>,
     /// Each key's windows begin at an offset of their own.
     pub stagger: bool,
@@ -31,7 +31,7 @@ pub struct LimitSpec {
     pub buckets: Option<u32>,
 }
 
-/// Where fixed windows begin, as it is written.
+/// The start of fixed windows, as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlignSpec {
     /// `epoch`
@@ -48,11 +48,11 @@ pub enum AlignSpec {
 /// One limit of a rule, ready to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleLimit {
-    /// What decides. Shared with what was charged under it and is settled later.
+    /// The limit. Shared with charges made under it that are settled later.
     pub limit: Arc<Limit>,
-    /// As people read it: `10/second`.
+    /// The limit in readable form: `10/second`.
     pub text: Box<str>,
-    /// What headers call it: `api-1s`.
+    /// The name in headers: `api-1s`.
     pub policy: PolicyName,
 }
 
@@ -64,7 +64,7 @@ impl RuleLimit {
 }
 
 impl RuleLimit {
-    /// Under a name that somebody gave it, if headers can carry that.
+    /// Uses the configured name, if headers can carry it.
     pub(crate) fn called(self, name: Option<&str>) -> RuleLimit {
         let policy = name.and_then(|name| PolicyName::new(name).ok());
         RuleLimit { policy: policy.unwrap_or(self.policy), ..self }
@@ -92,12 +92,12 @@ impl LimitSpec {
         Ok(RuleLimit::new(builder.name(rule).on_change(on_change).build()?))
     }
 
-    /// Of a limit that counts by the calendar: how much, and which.
+    /// Reads the units and the calendar of a limit with calendar windows.
     fn calendar(&self) -> Result<Option<(u64, Arc<ZonedCalendar>)>, Problem> {
         if self.align != AlignSpec::Calendar && !is_monthly(&self.rate) {
             return match &self.time_zone {
                 None => Ok(None),
-                Some(_) => Err(Problem::new("`time_zone` means nothing without a calendar")
+                Some(_) => Err(Problem::new("`time_zone` has no effect without calendar windows")
                     .hint("add `align: calendar`")),
             };
         }
@@ -125,7 +125,7 @@ impl LimitSpec {
             .hint("leave one of them out"))
     }
 
-    /// Of a limit that counts by a period.
+    /// Builds a limit that counts by a period.
     fn by_period(&self, multiplier: Multiplier) -> Result<LimitBuilder, Problem> {
         let mut builder = parse_rate(&self.rate)?;
         if let Some(burst) = self.burst {
@@ -195,7 +195,10 @@ mod tests {
     fn contradictions_are_told() {
         let cases = [
             (LimitSpec { burst: Some(5), ..spec("1/s burst 4") }, "given twice"),
-            (LimitSpec { time_zone: Some("UTC".into()), ..spec("1/d") }, "without a calendar"),
+            (
+                LimitSpec { time_zone: Some("UTC".into()), ..spec("1/d") },
+                "without calendar windows",
+            ),
             (
                 LimitSpec { algorithm: Some(Algorithm::TokenBucket), ..spec("1/month") },
                 "only fixed_window can",

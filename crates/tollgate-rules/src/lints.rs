@@ -1,5 +1,5 @@
-//! What is well formed and still cannot be meant: rules that never apply, limits that never bind,
-//! keys that nothing provides; and, in `overlaps`, more limits at once than are judged together.
+//! Valid but surely unintended settings: rules that never apply, limits that never bind, keys that
+//! nothing provides; and, in `overlaps`, more limits than can be decided together.
 
 pub(crate) mod overlaps;
 
@@ -17,7 +17,7 @@ use crate::pattern::Pattern;
 use crate::rule::Mode;
 use crate::rule_set::RuleSettings;
 
-/// Everything that can be told without trying requests.
+/// Reports suspicious rules.
 pub(crate) fn check(
     rules: &[WrittenRule<'_>],
     tiers: &[Box<str>],
@@ -54,7 +54,7 @@ fn check_condition(written: &WrittenRule<'_>, condition: &Condition, tiers: &[Bo
     }
 }
 
-/// Why a condition can never hold.
+/// The reason why a condition never holds, if that is certain.
 fn never_holds_because(condition: &Condition) -> Option<String> {
     let empty = |what: &str| Some(format!("its list of {what} is empty"));
     match condition {
@@ -85,7 +85,7 @@ fn never_holds_because(condition: &Condition) -> Option<String> {
     }
 }
 
-/// Whether a condition holds of every request that has a path.
+/// Returns true if a condition holds for every request that has a path.
 fn always_holds(condition: &Condition) -> bool {
     match condition {
         Condition::Path(patterns) => patterns.iter().any(Pattern::is_everything),
@@ -96,7 +96,7 @@ fn always_holds(condition: &Condition) -> bool {
     }
 }
 
-/// Two conditions on one fact that no value fulfils.
+/// Finds two conditions on one fact that exclude each other.
 fn contradiction(all: &[Condition]) -> Option<String> {
     let mut flat = Vec::new();
     flatten(all, &mut flat);
@@ -141,8 +141,8 @@ fn collect_tiers<'c>(condition: &'c Condition, found: &mut BTreeSet<&'c str>) {
     }
 }
 
-/// Facts may also be passed by whoever asks. But a file that says how callers are identified and
-/// leaves out the one fact that a key needs has most likely forgotten it.
+/// Facts may also be stated in requests. But a file that says how callers are identified and leaves
+/// out the one fact that a key needs has most likely forgotten it.
 fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
     let identify = &settings.identify;
     let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
@@ -156,8 +156,8 @@ fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
         if facts.iter().all(|fact| missing(fact)) {
             let fact = &facts[0];
             let problem = Problem::new(format!(
-                "`identify` does not say how to find the fact `{fact}`, so HTTP requests do not \
-                 meet this rule"
+                "`identify` has no source for the fact `{fact}`, so this rule does not apply to HTTP \
+                 requests"
             ))
             .hint(format!(
                 "write `identify: {{ {fact}: {{ header: x-{} }} }}`, or pass it in checks",
@@ -189,7 +189,7 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
     }
 }
 
-/// Whether whatever `strict` admits is within `wide`.
+/// Returns true if `wide` admits everything that `strict` admits.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
     // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
     if strict.id() == wide.id() || wide.is_queue() {
@@ -201,7 +201,7 @@ fn is_within(strict: &Limit, wide: &Limit) -> bool {
     let (units, period) = (u128::from(strict.units()), strict.period().as_micros());
     let (wide_units, wide_period) = (u128::from(wide.units()), wide.period().as_micros());
     let peak = max_admitted_within(strict, wide.period());
-    // Equal ones refuse together: neither is superfluous for the other's sake.
+    // Equal limits refuse together, so neither is redundant.
     peak <= u128::from(wide.capacity())
         && units * wide_period <= wide_units * period
         && (peak, period) != (u128::from(wide.capacity()), wide_period)
@@ -217,16 +217,16 @@ fn max_admitted_within(limit: &Limit, within: Duration) -> u128 {
     match limit.algorithm() {
         // The end of one window and the beginning of the next.
         Algorithm::FixedWindow => 2 * capacity,
-        // It takes the use of the last window for even: what came at its end has half left by the
-        // middle of this one, when all of it is still within one period.
+        // The counter assumes even use of the last window: what came at its end has half left by
+        // the middle of this one, when all of it is still within one period.
         Algorithm::SlidingWindowCounter if limit.precision() == Precision::Estimate => 2 * capacity,
         _ => capacity,
     }
 }
 
-/// A fallback that another rule leaves no request.
+/// Warns of a fallback that never applies, because another rule matches everything.
 fn check_fallbacks(rules: &[WrittenRule<'_>]) {
-    // What has a path came over HTTP, so that it has an address, too; all else may be missing.
+    // A request with a path came over HTTP, so it has an address; all other facts may be missing.
     let is_there = |fact: &String| matches!(&**fact, "ip" | "path");
     let covering = rules.iter().find(|written| {
         let rule = &written.rule;

@@ -1,4 +1,4 @@
-//! Conditions: when a rule applies.
+//! Conditions of rules.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,11 +13,10 @@ use crate::path::{DroppedSlashes, Spelling};
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 
-/// Something that holds of a request or does not. A condition on a fact that is missing does not
-/// hold.
+/// A condition on a request. A condition on a missing fact does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The path fits one of these.
+    /// The path matches one of these.
     Path(Vec<Pattern>),
     /// The path fits this text test, in normal escapes.
     PathText(TextTest),
@@ -25,12 +24,12 @@ pub enum Condition {
     Method(Vec<Box<str>>),
     /// A header field.
     Header {
-        /// In small letters.
+        /// The name in lower case.
         name: Box<str>,
-        /// What holds of its value.
+        /// The test of the value.
         value: TextTest,
     },
-    /// The request asks to go on in this protocol, such as `websocket`.
+    /// The request asks to upgrade to this protocol, such as `websocket`.
     Upgrade(Box<str>),
     /// The user.
     User(TextTest),
@@ -40,9 +39,9 @@ pub enum Condition {
     ApiKey(TextTest),
     /// An entry of a descriptor; of several of one name one is enough.
     Entry {
-        /// As it is sent.
+        /// The name as sent.
         name: Box<str>,
-        /// What holds of its value.
+        /// The test of the value.
         value: TextTest,
     },
     /// The domain of a descriptor.
@@ -57,7 +56,7 @@ pub enum Condition {
     Not(Box<Condition>),
 }
 
-/// What holds of a text.
+/// A test of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextTest {
     /// There is one.
@@ -69,7 +68,7 @@ pub enum TextTest {
 }
 
 impl Condition {
-    /// Whether it, or one that it is made of, is such a one.
+    /// Returns true if this condition, or one inside it, is `such`.
     pub fn has(&self, such: &dyn Fn(&Condition) -> bool) -> bool {
         such(self)
             || match self {
@@ -81,13 +80,13 @@ impl Condition {
             }
     }
 
-    /// Whether it asks about the path.
+    /// Returns true if it tests the path.
     pub(crate) fn has_path(&self) -> bool {
         self.has(&|one| matches!(one, Condition::Path(_) | Condition::PathText(_)))
     }
 
-    /// Whether it holds of a request whose path is spelt like this, all of it for this one spelling.
-    /// Where comparing would cost too much it holds: see [`EXPRESSION_BYTES_MAX`].
+    /// Returns true if it holds for a request whose path has this spelling. It also holds where
+    /// comparing would cost too much: see [`EXPRESSION_BYTES_MAX`].
     pub(crate) fn holds(&self, seen: &NormalizedFacts<'_>, path: Option<&Spelling<'_>>) -> bool {
         self.evaluate(seen, path, false)
     }
@@ -137,12 +136,13 @@ impl Condition {
     }
 }
 
-/// Whether a rule for one method is also for another: servers answer HEAD with what they do for GET.
+/// Returns true if a rule for one method also applies to another: servers answer HEAD as they
+/// answer GET.
 pub(crate) fn includes(rule: &str, method: &str) -> bool {
     rule == method || (rule == "GET" && method == "HEAD")
 }
 
-/// Whether a list of protocols has this one, in whichever version and spelling.
+/// Returns true if a list of protocols contains this one, in any version and spelling.
 fn asks_for(list: &str, protocol: &str) -> bool {
     let names = list.split(',').map(|one| one.split('/').next().unwrap_or_default().trim());
     names.into_iter().any(|name| name.eq_ignore_ascii_case(protocol))
@@ -165,22 +165,22 @@ impl TextTest {
     }
 }
 
-/// The most bytes of one request that are compared with globs and regular expressions, beside the first
-/// [`EXPRESSION_BYTES_FREE`] of each text: some milliseconds. Beyond that rules apply as if their
-/// expressions held, so that nobody gets around a rule by sending long texts.
+/// The most bytes of one request that are compared with globs and regular expressions, beside the
+/// first [`EXPRESSION_BYTES_FREE`] of each text: some milliseconds. Beyond that rules apply as if
+/// their expressions held, so that a client cannot evade a rule with long texts.
 pub const EXPRESSION_BYTES_MAX: usize = 1 << 20;
 
 /// The bytes of a text that every expression may look at, however many expressions there are: nearly all
 /// paths are shorter. Only for the first spelling of a path, and the first descriptor of a request.
 pub const EXPRESSION_BYTES_FREE: usize = 256;
 
-/// What comparing a request with expressions may still cost.
+/// The bytes that may still be compared with expressions.
 #[derive(Clone, Debug)]
 pub(crate) struct MatchBudget {
     left: Cell<usize>,
-    /// The bytes of each text that do not count now,
+    /// The bytes of each text that are free now.
     free: Cell<usize>,
-    /// and for the first spelling of a path.
+    /// The bytes that are free for the first spelling of a path.
     free_at_first: usize,
     exceeded: Cell<bool>,
 }
@@ -206,12 +206,12 @@ impl MatchBudget {
         left.is_some()
     }
 
-    /// Says which spelling of the path is compared next.
+    /// Sets the spelling of the path that is compared next.
     pub(crate) fn at_spelling(&self, number: usize) {
         self.free.set(if number == 0 { self.free_at_first } else { 0 });
     }
 
-    /// For the next descriptor of a request, of which so many bytes are left.
+    /// The budget for the next descriptor of a request that has this many bytes left.
     pub(crate) fn for_next_descriptor(left: usize) -> MatchBudget {
         let (left, free) = (Cell::new(left), Cell::new(0));
         MatchBudget { left, free, free_at_first: 0, exceeded: Cell::new(false) }
@@ -222,7 +222,7 @@ impl MatchBudget {
         self.left.get()
     }
 
-    /// Whether some expression was not compared.
+    /// Returns true if the budget left some expression uncompared.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.exceeded.get()
     }
@@ -233,7 +233,7 @@ impl MatchBudget {
 #[derive(Clone, Debug)]
 pub struct Expression {
     regex: Regex,
-    /// What every text that fits begins with, as far as that is easily seen.
+    /// A prefix of every text that fits, as far as it is easily found.
     prefix: Box<str>,
 }
 
@@ -350,7 +350,9 @@ fn explain(error: &regex::Error) -> (String, &'static str) {
             let last = text.lines().last().unwrap_or_default();
             let reason = last.strip_prefix("error: ").unwrap_or(last);
             let hint = match reason.contains("look-around") || reason.contains("backreference") {
-                true => "these do not exist here: every expression runs in linear time",
+                true => {
+                    "look-around is not supported, because every expression runs in linear time"
+                }
                 false => "write a letter that has a meaning with a backslash before it: `\\(`",
             };
             (format!("cannot be read: {reason}"), hint)
@@ -358,7 +360,7 @@ fn explain(error: &regex::Error) -> (String, &'static str) {
     }
 }
 
-/// Whether an address, however it is written, is in one of the networks.
+/// Returns true if an address, in any notation, is in one of the networks.
 pub(crate) fn contains(nets: &[IpNet], ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     nets.iter().any(|net| net.contains(&ip))
@@ -413,7 +415,7 @@ pub fn to_uppercase(method: Cow<'_, str>) -> Cow<'_, str> {
 /// The longest name of an entry, in bytes.
 pub const ENTRY_NAME_MAX: usize = 256;
 
-/// Reads the name of an entry of a descriptor: whatever Envoy may be told to send.
+/// Reads the name of an entry of a descriptor: anything that Envoy can be configured to send.
 pub fn parse_entry_name(text: &str) -> Result<Box<str>, Problem> {
     let is_odd = |c: char| c.is_control() || matches!(c, '{' | '}' | '|');
     if text.is_empty() || text.len() > ENTRY_NAME_MAX || text.contains(is_odd) {

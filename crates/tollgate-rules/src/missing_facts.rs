@@ -27,7 +27,7 @@ impl SkippedRule {
     }
 }
 
-/// The facts that a request would need for a rule to apply. `Display` says so in a sentence.
+/// The facts that a request would need for a rule to apply. `Display` writes a sentence.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingFacts<'a> {
     rule: &'a Rule,
@@ -53,11 +53,11 @@ impl fmt::Display for MissingFacts<'_> {
         let Rule { name, key, .. } = self.rule;
         let needed =
             self.facts().map(|facts| facts.join(" or ")).collect::<Vec<_>>().join(", and ");
-        write!(f, "the rule {name} counts by {key}, and this question has no {needed}")
+        write!(f, "the rule {name} counts by {key}, and this request has no {needed}")
     }
 }
 
-/// Whether a rule refuses anybody: one in shadow, or a soft one, is not missed.
+/// Returns true if a rule can refuse: shadow and soft rules cannot.
 pub(crate) fn can_refuse(rule: &Rule) -> bool {
     matches!(rule.mode, Mode::Enforce | Mode::Share(_)) && !rule.soft
 }

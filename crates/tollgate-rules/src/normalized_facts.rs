@@ -14,18 +14,18 @@ use crate::path::{Spelling, Spellings};
 /// The facts of one request, made ready once for all rules.
 pub(crate) struct NormalizedFacts<'a> {
     pub(crate) facts: &'a Facts<'a>,
-    /// In capitals: some servers take `post` for POST.
+    /// The method in capitals, because some servers accept `post` for POST.
     method: Option<Cow<'a, str>>,
     path: Option<Spellings<'a>>,
-    /// An IPv4 address in IPv6 clothes is an IPv4 address.
+    /// The address; an IPv4-mapped IPv6 address is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
-    /// Of a network that is counted as one client.
+    /// Length of the prefix, if the client is a network that is counted as one.
     pub(crate) ip_prefix: Option<u8>,
-    /// As the caller said, or as the rules' table has it.
+    /// The tier that the caller states, or that the rules assign.
     pub(crate) tier: Option<&'a str>,
     /// Only where a key asks for it.
     hashed_api_key: OnceCell<HashedApiKey>,
-    /// What comparing it with expressions has cost.
+    /// The budget for comparing the request with expressions.
     pub(crate) match_budget: MatchBudget,
 }
 
@@ -47,7 +47,7 @@ impl<'a> NormalizedFacts<'a> {
         self.method.as_deref()
     }
 
-    /// How many spellings of the path rules are tried with; 1 also if there is no path.
+    /// Number of spellings of the path that rules are matched against; 1 also without a path.
     pub(crate) fn spelling_count(&self) -> usize {
         self.path.as_ref().map_or(1, Spellings::len)
     }
@@ -57,12 +57,12 @@ impl<'a> NormalizedFacts<'a> {
         self.path.as_ref()?.get(number)
     }
 
-    /// An empty name is no name: a proxy that sends the header without a value means nobody.
+    /// An empty name is no name: a proxy that sends the header without a value names no user.
     pub(crate) fn user(&self) -> Option<&'a str> {
         self.facts.user.filter(|user| !user.is_empty())
     }
 
-    /// Whether the address, or all of the network, is in one of these.
+    /// Returns true if the address, or all of the network, is in one of these.
     pub(crate) fn is_in(&self, nets: &[IpNet]) -> bool {
         let whole = |net: &IpNet| self.ip_prefix.is_none_or(|prefix| net.prefix_len() <= prefix);
         self.ip.is_some_and(|ip| nets.iter().any(|net| whole(net) && net.contains(&ip)))
@@ -72,15 +72,15 @@ impl<'a> NormalizedFacts<'a> {
         self.facts.api_key.filter(|key| !key.is_empty())
     }
 
-    /// The API key as keys have it: whoever sees a key must not be able to use it.
+    /// The API key as keys have it: nobody who sees a key may be able to use it.
     pub(crate) fn hashed_api_key(&self) -> Option<&str> {
         let api_key = self.api_key()?;
         Some(self.hashed_api_key.get_or_init(|| hash_api_key(api_key)))
     }
 }
 
-/// The network that one caller is thought to own: an IPv4 address itself, of IPv6 a prefix,
-/// because whoever has one address has all of its network.
+/// The network that counts as one caller: an IPv4 address itself, or a prefix of IPv6, because one
+/// customer usually controls all of it.
 pub(crate) fn network_of(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,

@@ -1,23 +1,23 @@
-//! `RulesObserver`: whoever wants to be told what the gatekeeper decided, such as logs and live views.
+//! `RulesObserver`: receives the gatekeeper's decisions, for example for logs and live views.
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{DecidedBy, KeyBuf, Micros, Outcome, Refusal, Wait};
+use tollgate::{DecidedBy, Decision, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::MissingFacts;
-use crate::answer::{AnswerEntries, Binding, Told};
+use crate::answer::{AnswerEntries, Binding, PlanDecision};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 use crate::tally::Verdict;
 
-/// Told of every request that was decided, reservations and forced charges among them; not of
-/// questions that charge nothing, nor of what is given back. Called on the thread that decides: it has to be quick and must not block.
+/// An observer of every decided request, including reservations and forced charges, but not peeks
+/// and refunds. It is called on the thread that decides, so it must be quick and must not block.
 pub trait RulesObserver: Send + Sync {
-    /// A request was decided.
+    /// Called when a request was decided.
     fn decided(&self, decided: &DecidedRequest<'_>);
 
-    /// Rules were skipped for want of a fact, and no other could refuse.
+    /// Called when rules were skipped for a missing fact and no other rule could refuse.
     fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
         let _ = (missing, now);
     }
@@ -26,31 +26,31 @@ pub trait RulesObserver: Send + Sync {
 /// A request that was decided.
 pub struct DecidedRequest<'a> {
     plan: &'a RequestPlan<'a>,
-    told: &'a Told,
+    decision: &'a Decision,
     rule_verdicts: ArrayVec<RuleVerdict<'a>, MAX_LIMITS>,
 }
 
 impl std::fmt::Debug for DecidedRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decided").field("told", self.told).finish_non_exhaustive()
+        f.debug_struct("DecidedRequest").field("decision", self.decision).finish_non_exhaustive()
     }
 }
 
-/// What one rule said of a request.
+/// The verdict of one rule on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleVerdict<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// Whose use it counts.
+    /// The key that it counts.
     pub key: &'a KeyBuf,
-    /// What it said.
+    /// The verdict.
     pub verdict: Verdict,
     /// The limit that is named as the reason, as people read it: of those that refuse the one with
     /// the longest wait, else the one with the least left.
     pub limit: &'a str,
     /// The wait that this limit asks for.
     pub retry_after: Wait,
-    /// What the request cost, or would have.
+    /// The cost of the request, charged or not.
     pub cost: u64,
     number: u32,
 }
@@ -58,32 +58,33 @@ pub struct RuleVerdict<'a> {
 impl<'a> DecidedRequest<'a> {
     pub(crate) fn new(
         plan: &'a RequestPlan<'a>,
-        told: &'a Told,
-        entries: &'a AnswerEntries,
+        PlanDecision { decision, binding, entries }: &'a PlanDecision,
     ) -> DecidedRequest<'a> {
-        // Where nothing was refused, what refuses everything was not asked to take anything.
+        // If nothing was refused, enforced limits of zero applied only to peeks.
         let refuses =
-            |one: &&ZeroLimit| told.refusal.is_some() || one.enforcement != Enforcement::Enforced;
+            |one: &&ZeroLimit| !decision.allowed() || one.enforcement != Enforcement::Enforced;
         let closed =
             plan.zero_limits.iter().filter(refuses).map(|closed| zero_limit_verdict(plan, closed));
-        let by_rule =
-            verdicts_of_rules(plan, told, entries).chain(closed).take(MAX_LIMITS).collect();
-        DecidedRequest { plan, told, rule_verdicts: by_rule }
+        let by_rule = verdicts_of_rules(plan, (decision, *binding), entries)
+            .chain(closed)
+            .take(MAX_LIMITS)
+            .collect();
+        DecidedRequest { plan, decision, rule_verdicts: by_rule }
     }
 
-    /// When.
+    /// The time of the decision.
     pub fn at(&self) -> Micros {
-        self.told.at
+        self.decision.at()
     }
 
-    /// Why it was refused, if it was.
+    /// The reason of a refusal.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.told.refusal
+        self.decision.refusal()
     }
 
-    /// Who decided.
+    /// The place where it was decided.
     pub fn decided_by(&self) -> DecidedBy {
-        self.told.decided_by
+        self.decision.decided_by()
     }
 
     /// The rules that were asked.
@@ -91,7 +92,7 @@ impl<'a> DecidedRequest<'a> {
         self.plan.rules()
     }
 
-    /// What each rule said that applied, in order.
+    /// The verdicts of the rules that applied, in order.
     pub fn rule_verdicts(&self) -> impl ExactSizeIterator<Item = &RuleVerdict<'a>> {
         self.rule_verdicts.iter()
     }
@@ -105,21 +106,20 @@ impl<'a> DecidedRequest<'a> {
 }
 
 impl RuleVerdict<'_> {
-    /// The limits would have let it pass, but too much of the key's work is going on.
-    fn refused_by_concurrency(self, told: &Told) -> Self {
+    /// The verdict of a rule whose limits admit the request while its `concurrency` does not.
+    fn refused_by_concurrency(self, retry_after: Wait) -> Self {
         let limit = self.rule.concurrency.as_ref().map_or(self.limit, |one| &one.text);
-        let (verdict, retry_after) = (Verdict::Refused, told.outcome.retry_after);
-        RuleVerdict { verdict, limit, retry_after, ..self }
+        RuleVerdict { verdict: Verdict::Refused, limit, retry_after, ..self }
     }
 }
 
-/// What each rule said that applied, in order.
+/// The verdicts of the rules that applied, in order.
 fn verdicts_of_rules<'a>(
     plan: &'a RequestPlan<'a>,
-    told: &'a Told,
+    (decision, binding): (&'a Decision, Option<Binding>),
     outcomes: &'a AnswerEntries,
 ) -> impl Iterator<Item = RuleVerdict<'a>> {
-    // A refusal without a limit's word, such as one for too many at once, has no outcomes.
+    // A refusal that asked no limit, such as one for too many limits, has no outcomes.
     let mut rest: &[PlannedLimit] = &plan.limits[..outcomes.len().min(plan.limits.len())];
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -131,12 +131,12 @@ fn verdicts_of_rules<'a>(
         let found = rule_verdict(plan, of_rule, outcomes.outcomes().skip(done));
         rest = others;
         done += limits;
-        let busy = told.binding == Some(Binding::Concurrency(number));
-        Some(if busy { found.refused_by_concurrency(told) } else { found })
+        let busy = binding == Some(Binding::Concurrency(number));
+        Some(if busy { found.refused_by_concurrency(decision.retry_after()) } else { found })
     })
 }
 
-/// What a limit of nothing says.
+/// The verdict of a limit of zero.
 fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> RuleVerdict<'a> {
     let verdict = match closed.enforcement {
         Enforcement::Enforced => Verdict::Refused,
@@ -154,7 +154,7 @@ fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> Rule
     }
 }
 
-/// What the limits of one rule said together.
+/// The verdict of all limits of one rule.
 fn rule_verdict<'a, 'o>(
     plan: &'a RequestPlan<'a>,
     limits: &'a [PlannedLimit],

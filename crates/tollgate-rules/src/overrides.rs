@@ -1,4 +1,4 @@
-//! Many overrides in one step: what was set elsewhere, for whoever shares state with others.
+//! Many overrides in one step, for servers that share overrides with others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub struct OverrideChange {
     pub rule: String,
     /// The key as people write it.
     pub key: String,
-    /// As [`Caller::set_override`](crate::Caller::set_override) takes it; `None`: it is taken back.
+    /// The fields for [`Caller::set_override`](crate::Caller::set_override); `None` removes the
+    /// override.
     pub set: Option<Value>,
 }
 
@@ -25,14 +26,14 @@ pub struct OverrideChange {
 type OverrideTarget = (Box<str>, KeyBuf);
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Makes changes in one step, the last one of a caller's wins. The numbers of those that the rules
-    /// in force do not allow, such as of a rule that there is not, or for which there is no room. What
-    /// is taken back needs no rule: one that comes back must not bring it along.
+    /// Makes changes in one step; the last one for a caller wins. Returns the indices of changes
+    /// that were not made: the rule does not exist or does not allow them, or there is no room. A
+    /// removal needs no rule, so that a rule that comes back does not bring the override back.
     pub fn change_many_overrides(&self, changes: &[OverrideChange]) -> Vec<usize> {
         let now = self.now();
         let mut left_out = Vec::new();
         let mut named: HashMap<OverrideTarget, (usize, Option<Arc<Override>>)> = HashMap::new();
-        // By names alone, for want of a rule that could say whose key it is.
+        // By names alone, because the rule that could read the key is missing.
         let mut gone: HashSet<(&str, &str)> = HashSet::new();
         for (number, change) in changes.iter().enumerate() {
             let caller = self.caller_at(&change.rule, &change.key, now).ok();

@@ -17,6 +17,8 @@ mod spellings;
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_encode_byte;
+
 pub(crate) use reading::{DroppedSlashes, key_text};
 pub use spellings::{SPELLINGS_MAX, Spelling, Spellings};
 pub(crate) use spellings::{SpellingSet, spelling_numbers};
@@ -29,7 +31,7 @@ pub fn normalise(raw: &str) -> Cow<'_, str> {
 
 /// The parts of a request's target that can be its path.
 struct RequestTarget<'a> {
-    /// What remains without scheme, host, query and fragment.
+    /// The path without scheme, host, query and fragment.
     path: &'a str,
     /// The same with a fragment, which is for browsers: some servers that are sent one take it for part
     /// of the path.
@@ -63,8 +65,8 @@ fn is_of_scheme(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
 
-/// Whether all servers read a path alike and it has its normal form; nearly every path does, and so
-/// this is fast.
+/// Returns true if all servers read a path alike and it has its normal form. Nearly every path
+/// does, so this must be fast.
 fn is_normal(path: &str) -> bool {
     let bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') || (bytes.len() > 1 && bytes.ends_with(b"/")) {
@@ -93,7 +95,8 @@ pub(crate) fn push_escaped(normal: &mut String, segment: &[u8]) {
 }
 
 /// The byte that a path begins with, whether it is escaped, and what follows. A `%` that escapes nothing
-/// is a byte like any other.
+/// is a byte like any other. Not `percent_encoding::percent_decode`, which does not report which bytes
+/// were escaped: an escaped slash separates segments for some servers only.
 fn next_byte(path: &[u8]) -> Option<(u8, bool, &[u8])> {
     match path {
         [b'%', high, low, after @ ..] if hex(*high).is_some() && hex(*low).is_some() => {
@@ -109,15 +112,12 @@ fn push_byte(normal: &mut String, byte: u8) {
     if PLAIN[usize::from(byte)] {
         normal.push(char::from(byte));
     } else {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-        normal.push('%');
-        normal.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        normal.push(char::from(DIGITS[usize::from(byte & 15)]));
+        normal.push_str(percent_encode_byte(byte));
     }
 }
 
-/// What a segment may carry as it is (RFC 3986: pchar). A table, because every byte of every path is
-/// looked up.
+/// The bytes that a segment may carry unescaped (RFC 3986: pchar). A table, because every byte of
+/// every path is looked up.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let signs = b"-._~!$&'()*+,;=:@";

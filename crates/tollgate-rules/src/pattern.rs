@@ -21,7 +21,7 @@ pub struct Pattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PatternSegment {
-    /// In its normal spelling.
+    /// A literal segment in its normal spelling.
     Literal(Box<str>),
     /// `{name}`
     Any,
@@ -59,12 +59,12 @@ impl Pattern {
         Ok(Pattern { text: text.into(), segments: segments.into() })
     }
 
-    /// Whether it takes every path.
+    /// Returns true if it matches every path.
     pub fn is_everything(&self) -> bool {
         *self.segments == [PatternSegment::Rest]
     }
 
-    /// Whether a path in normal spelling fits.
+    /// Returns true if it matches a path in normal spelling.
     pub fn matches(&self, path: &str) -> bool {
         let mut parts = segments_of(path);
         for segment in &self.segments {
@@ -80,7 +80,8 @@ impl Pattern {
         parts.next().is_none()
     }
 
-    /// Whether a path fits as it was sent: `/api/health/` is not `/api/health` to every application.
+    /// Returns true if it matches a path as sent: `/api/health/` is not `/api/health` to every
+    /// application.
     pub(crate) fn matches_as_sent(&self, path: &Spelling<'_>) -> bool {
         let fits = match path.slashes() {
             DroppedSlashes::None => true,
@@ -204,7 +205,7 @@ impl<T: PartialEq> PartialEq for EndpointMap<T> {
 impl<T: Eq> Eq for EndpointMap<T> {}
 
 impl<T> EndpointMap<T> {
-    /// Of these entries; of equally specific ones the first wins.
+    /// Creates a map of these entries; of equally specific ones the first wins.
     pub fn new(mut entries: Vec<(Endpoint, T)>) -> EndpointMap<T> {
         entries.sort_by_key(|(endpoint, _)| {
             std::cmp::Reverse((endpoint.pattern.rank(), endpoint.method.is_some()))
@@ -258,8 +259,8 @@ struct PathTreeNode {
     rests: Vec<u32>,
 }
 
-/// FNV-1a: the fastest for a few bytes. Strangers choose what is looked up, but not what is in the
-/// map, so they cannot make it slow.
+/// FNV-1a: the fastest for a few bytes. Clients choose the lookups but not the contents of the map,
+/// so they cannot make it slow.
 #[derive(Clone, Copy, Debug)]
 struct FnvHasher(u64);
 
@@ -297,7 +298,8 @@ impl PathIndex {
         node.ends.push(id);
     }
 
-    /// Tells the number of every pattern that fits a path in normal spelling, in no order.
+    /// Calls `found` with the number of every pattern that matches a path in normal spelling, in no
+    /// order.
     pub fn each_match(&self, path: &str, found: &mut impl FnMut(u32)) {
         self.root.each_match(path.strip_prefix('/').unwrap_or(path), found);
     }

@@ -1,4 +1,4 @@
-//! What one request is to be asked: from facts to checks.
+//! `RequestPlan`: from the facts of a request to the checks for the store.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::path::{Spelling, SpellingSet, spelling_numbers};
 use crate::rule::{Cost, Rule};
 use crate::rule_set::{RuleSet, SelectedRule};
 
-/// Room for most keys,
+/// Room for the bytes of most keys.
 const KEY_BYTES: usize = 96;
-/// and for the keys of most requests.
+/// Room for the keys of most requests.
 const KEYS: usize = 4;
 
 /// The most keys of one request: they are numbered.
@@ -29,38 +29,39 @@ const KEYS_MAX: usize = u16::MAX as usize;
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct RequestPlan<'a> {
     rules: &'a RuleSet,
-    /// The asker cannot wait.
+    /// True if the caller cannot delay a request.
     cannot_wait: bool,
-    /// The asker wants to know, not to take.
+    /// True if nothing is charged.
     pub(crate) peek_only: bool,
-    /// It is refused whatever the store says, so that only what counts refusals is charged.
+    /// True if the request is refused whatever the store answers, so that only limits that count
+    /// refusals are charged.
     pub(crate) always_refused: bool,
     /// One for each different template among the rules that apply, and one more where tiers count on
     /// their own.
     keys: Vec<PlannedKey>,
-    /// In rule order.
+    /// The limits in rule order.
     pub(crate) limits: ArrayVec<PlannedLimit, MAX_LIMITS>,
-    /// Limits that whoever asks has stated. Bound: as many as descriptors.
+    /// Limits stated in the request. Bound: as many as descriptors.
     pub(crate) stated: Vec<RuleLimit>,
-    /// What is refused without asking a store. Bound: with the limits [`MAX_LIMITS`].
+    /// Limits of zero, which refuse without asking a store. Bound: with the limits [`MAX_LIMITS`].
     pub(crate) zero_limits: ArrayVec<ZeroLimit, MAX_LIMITS>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) rules_without_fact: u32,
-    /// Where that leaves no rule that could refuse: the first of those that were skipped.
+    /// The first rule that was skipped, if no rule is left that could refuse.
     pub(crate) skipped: Option<SkippedRule>,
-    /// The asker wants an error where a rule was skipped and no other could refuse.
+    /// True if the request gets an error where a rule was skipped and no other could refuse.
     pub(crate) needs_facts: bool,
     /// Limits that do not refuse and found no room in the decision.
     pub(crate) limits_left_out: u32,
-    /// A limit that does found none: the request cannot be decided.
+    /// True if a limit that refuses found no room: the request cannot be decided.
     pub(crate) too_many_limits: bool,
     /// The bytes that may still be compared with expressions; `None` before the first facts.
     match_bytes_left: Option<usize>,
 }
 
-/// A key that was made, or could not be because a fact is missing.
+/// A key, or a note that it cannot be made because a fact is missing.
 struct PlannedKey {
-    /// The number of the descriptor it is of.
+    /// The number of its descriptor.
     descriptor: u8,
     /// `None`: it was not made by a template.
     template: Option<u16>,
@@ -80,13 +81,14 @@ pub(crate) struct PlannedLimit {
     pub(crate) caller: u16,
     pub(crate) cost: u64,
     pub(crate) enforcement: Enforcement,
-    /// The number of the descriptor it is of; 0 of everything else.
+    /// The number of its descriptor; 0 for other requests.
     pub(crate) descriptor: u8,
-    /// It refuses only where all such limits of a request do. Until that is known it is in shadow.
+    /// True for a limit that refuses only if all such limits of a request do. Until that is known
+    /// it is in shadow.
     pub(crate) quota: bool,
 }
 
-/// A limit of nothing: a file, or whoever asks, refuses this descriptor.
+/// A limit of zero: a file, or the request itself, refuses this descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZeroLimit {
     pub(crate) rule: u32,
@@ -98,7 +100,7 @@ pub(crate) struct ZeroLimit {
     pub(crate) quota: bool,
 }
 
-/// Where a limit is in its rule set.
+/// The position of a limit in its rule set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitRef {
     pub(crate) rule: u32,
@@ -108,24 +110,24 @@ pub(crate) struct LimitRef {
 
 #[derive(Clone, Copy, Debug)]
 enum LimitList {
-    /// Of the rule, for callers without a tier and for tiers without numbers of their own.
+    /// Limits of the rule for callers without a tier, and for tiers without numbers of their own.
     Plain,
-    /// Of the rule, for the tier at this place.
+    /// Limits of the rule for the tier of this index.
     Tier(u16),
-    /// Of an override.
+    /// Limits of an override.
     Override(u32),
-    /// Stated by whoever asks.
+    /// Limits stated in the request.
     Stated,
 }
 
-/// Whether a limit refuses.
+/// The effect of a refusal by one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Enforcement {
-    /// It does.
+    /// The request is refused.
     Enforced,
-    /// It only counts what it would refuse.
+    /// The refusal is only counted.
     Shadow,
-    /// It warns the caller.
+    /// The caller is warned.
     Soft,
 }
 
@@ -150,7 +152,7 @@ impl<'a> RequestPlan<'a> {
         plan
     }
 
-    /// A plan that asks nothing yet.
+    /// A plan without limits.
     #[inline]
     pub(crate) fn empty(rules: &'a RuleSet, at_once: bool) -> RequestPlan<'a> {
         RequestPlan {
@@ -171,7 +173,13 @@ impl<'a> RequestPlan<'a> {
         }
     }
 
-    /// Whether the asker gets an error: no rule could be asked.
+    /// Takes the cost of each limit out of the plan, which then only peeks.
+    pub(crate) fn take_costs(&mut self) -> ArrayVec<u64, MAX_LIMITS> {
+        self.peek_only = true;
+        self.limits.iter_mut().map(|planned| std::mem::take(&mut planned.cost)).collect()
+    }
+
+    /// Returns true if no rule could be asked, so that the request gets an error.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.needs_facts && self.skipped.is_some()
     }
@@ -195,7 +203,7 @@ impl<'a> RequestPlan<'a> {
         let selected = rules.select(&seen);
         let request = PlanRequest { facts: seen, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
-        // The spellings of the path for which a rule is enforced that has a condition.
+        // The spellings of the path for which a rule with a condition is enforced.
         let mut covered = 0;
         for one in selected.iter().filter(|one| !rules.rule_at(one.rule).fallback) {
             let enforced = self.add_for_each_spelling(*one, &request, &mut asked);
@@ -222,7 +230,7 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An
-    /// application knows one of them, and whoever varies what it does not see must not get a new count.
+    /// application treats all of them as one path, so another spelling must not get a new count.
     /// Returns the spellings that the rule is enforced for.
     fn add_for_each_spelling(
         &mut self,
@@ -260,7 +268,7 @@ impl<'a> RequestPlan<'a> {
         let (number, rule) = (one.rule, self.rules.rule_at(one.rule));
         if self.too_many_limits || self.keys.len() + 2 > KEYS_MAX {
             self.too_many_limits = true;
-            // It is refused, by this rule or another.
+            // The request is refused in any case.
             return Some(Enforcement::Enforced);
         }
         let Some(caller) = self.key_of((number, spelling), false, request) else {
@@ -309,7 +317,7 @@ impl<'a> RequestPlan<'a> {
         Some(standing)
     }
 
-    /// A limit that cannot be left out takes the room of one that can.
+    /// Adds a limit. One that cannot be left out replaces one that can.
     fn push(&mut self, planned: PlannedLimit) {
         let needed = self.cannot_be_left_out(&planned);
         if self.limits.is_full() && needed {
@@ -327,19 +335,20 @@ impl<'a> RequestPlan<'a> {
         }
     }
 
-    /// Whether a request cannot be decided without a limit: it refuses, or its status is told whether
-    /// it does or not.
+    /// Returns true if a request cannot be decided without this limit: it refuses, or the status of
+    /// its descriptor shows it.
     fn cannot_be_left_out(&self, planned: &PlannedLimit) -> bool {
         planned.enforcement == Enforcement::Enforced || self.is_direct(planned)
     }
 
-    /// Whether a file or the asker brings it, not a rule of our own.
+    /// Returns true if the limit comes from an imported file or from the request, not from a rule
+    /// of our own.
     pub(crate) fn is_direct(&self, planned: &PlannedLimit) -> bool {
         RuleSet::is_stated(planned.limit_ref.rule) || self.rule(planned).imported.is_some()
     }
 
-    /// Adds what an imported file or the asker says of a descriptor. The key is made already: it is all
-    /// that such a rule asks about.
+    /// Adds a limit that an imported file or the request has for a descriptor. The key is already
+    /// made, and such a rule has no other condition.
     pub(crate) fn add_direct(&mut self, one: DirectRule, key: KeyBuf, now: Micros) {
         let DirectRule { rule, cost, enforcement: standing, descriptor: of, quota, .. } = one;
         let (number, replaced) = (self.keys.len() as u16, self.rules.override_of(rule, &key, now));
@@ -435,19 +444,19 @@ impl<'a> RequestPlan<'a> {
         self.key(planned.key)
     }
 
-    /// Whether two limits count in one and the same state.
+    /// Returns true if two limits count in the same state.
     pub(crate) fn is_same_state(&self, one: &PlannedLimit, other: &PlannedLimit) -> bool {
         let (limit, same) = (self.limit(one), self.limit(other));
         let numbers = |limit: &Limit| (limit.id(), limit.fingerprint());
         numbers(limit) == numbers(same) && self.key_for(one) == self.key_for(other)
     }
 
-    /// The key that a limit of nothing is about.
+    /// The key of a limit of zero.
     pub(crate) fn key_of_zero_limit(&self, closed: &ZeroLimit) -> &KeyBuf {
         self.key(closed.key)
     }
 
-    /// The caller's key, whatever the tier: for what is kept of a rule beside its counts.
+    /// The caller's key, whatever the tier: for blocks and other state beside the counts.
     pub(crate) fn caller(&self, planned: &PlannedLimit) -> &KeyBuf {
         self.key(planned.caller)
     }
@@ -469,7 +478,7 @@ impl<'a> RequestPlan<'a> {
         self.shared_limit(planned)
     }
 
-    /// The same, for whoever keeps it.
+    /// The same limit, to be shared.
     pub(crate) fn shared_limit(&self, planned: &PlannedLimit) -> &Arc<Limit> {
         &planned.limit_ref.limit(self.rules, &self.stated).limit
     }
@@ -485,7 +494,7 @@ impl<'a> RequestPlan<'a> {
         })
     }
 
-    /// The questions to the store.
+    /// The checks for the store.
     pub(crate) fn checks(&self, act: Act) -> ArrayVec<Check<'_>, MAX_LIMITS> {
         self.limits.iter().map(|planned| self.check(planned, act)).collect()
     }
@@ -501,8 +510,9 @@ impl<'a> RequestPlan<'a> {
         if counts_denied { check.count_denied() } else { check }
     }
 
-    /// Whether refusals are charged, too. A file says that of its own windows: a bucket that somebody has
-    /// set in place of one would keep whoever goes on asking out for good.
+    /// Returns true if refusals are charged, too. An imported file asks for that for its own
+    /// windows; a bucket that overrides one of them would never let a client pass that keeps
+    /// trying.
     pub(crate) fn counts_denied(&self, planned: &PlannedLimit) -> bool {
         let rule = self.rule(planned);
         let replaced =
@@ -511,7 +521,8 @@ impl<'a> RequestPlan<'a> {
             && !(replaced && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 
-    /// The limits that a settlement is about: those whose cost was reserved, or all if none was.
+    /// Selects the limits that a settlement changes: those with a reserved cost, or all if there
+    /// are none.
     pub(crate) fn settled(&self, explicit_cost: bool) -> impl Fn(&PlannedLimit) -> bool {
         let reserves =
             |planned: &PlannedLimit| matches!(self.rule(planned).cost, Cost::Reserve { .. });
@@ -523,13 +534,13 @@ impl<'a> RequestPlan<'a> {
 /// The part of a key that keeps the counts of tiers apart.
 const TIER: &str = "tier";
 
-/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers: if they
-/// shared a count, every switch would fit what was used to other numbers.
+/// The key that is counted for a tier with numbers of its own. A caller may switch between tiers:
+/// if they shared a count, every switch would rescale it to other numbers.
 pub(crate) fn tier_key(caller: &KeyBuf, tier: &str) -> KeyBuf {
     caller.clone().with(TIER, tier)
 }
 
-/// A rule that is known to apply, without asking when.
+/// A rule that applies without a condition.
 pub(crate) struct DirectRule {
     pub(crate) rule: u32,
     pub(crate) limit: DirectLimit,
@@ -539,17 +550,17 @@ pub(crate) struct DirectRule {
     pub(crate) quota: bool,
 }
 
-/// Which limit it has.
+/// The limits of a direct rule.
 pub(crate) enum DirectLimit {
-    /// Those of the rule.
+    /// The limits of the rule.
     RuleLimits,
-    /// One that whoever asks has stated.
+    /// A limit stated in the request.
     Stated(Box<RuleLimit>),
-    /// Nothing in this time.
+    /// A limit of zero in this unit.
     Zero(Unit),
 }
 
-/// The rules of one request that could refuse it: whether one was asked, and the first that was skipped.
+/// The rules that could refuse a request: true if one is planned, and the first that was skipped.
 #[derive(Default)]
 struct ConsultedRules {
     can_refuse: bool,
@@ -566,7 +577,7 @@ impl ConsultedRules {
     }
 }
 
-/// What is the same for all rules of one request.
+/// The input of one request that is the same for all rules.
 struct PlanRequest<'a> {
     facts: NormalizedFacts<'a>,
     descriptor: u8,

@@ -7,12 +7,12 @@ use std::fmt;
 
 use tollgate::LimitError;
 
-/// What is wrong, and what to do about it.
+/// A problem, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, naming the value given.
+    /// The problem, naming the value given.
     pub message: String,
-    /// What to write instead, where the message does not say so itself.
+    /// Advice on what to write instead, unless the message says it.
     pub hint: Option<String>,
 }
 

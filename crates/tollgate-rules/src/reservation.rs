@@ -1,8 +1,9 @@
 //! Reservations: work whose cost is known only afterwards, and how much of it may go on at once.
 //!
-//! A reservation charges an estimate and gives a one-use name for it. Whoever knows the true cost
-//! commits it, and the difference is given back or charged; whoever did not do the work cancels.
-//! After its deadline the charge stands, so that a client that never returns holds nothing open.
+//! A reservation charges an estimate and returns a one-use id. A commit with the true cost gives
+//! back or charges the difference; a cancellation gives back everything, because the work was not
+//! done. After its deadline the charge stands, so that a client that never returns holds nothing
+//! open.
 
 mod table;
 
@@ -15,7 +16,7 @@ use tollgate::{
     Act, Check, Clock, KeyBuf, Limit, Micros, Now, Outcome, Receipt, Refusal, Terms, Wait,
 };
 
-use crate::answer::{Answer, AnswerEntries, Binding, Told};
+use crate::answer::{Answer, Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::join::join_all;
 use crate::plan::RequestPlan;
@@ -29,10 +30,10 @@ pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 /// The longest that one may stay open.
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// How soon to ask again when too much is going on: nobody knows when work ends.
+/// The wait after a refusal for concurrency: nobody knows when work ends.
 const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
 
-/// The name of a reservation: unguessable, usable once.
+/// The id of a reservation: unguessable, usable once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReservationId(u128);
 
@@ -57,23 +58,23 @@ impl FromStr for ReservationId {
 pub struct ReservationAnswer {
     /// The decision.
     pub answer: Answer,
-    /// The name to settle it by; `None` when refused.
+    /// The id to settle it by; `None` when refused.
     pub id: Option<ReservationId>,
 }
 
-/// Why nothing can be reserved, whatever the limits say.
+/// The reason why nothing can be reserved, whatever the limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveError {
     /// No more reservations can be open.
     TableFull,
-    /// The question states a cost of 0: there is nothing to hold, and it would keep a place for nothing.
+    /// The request states a cost of 0: there is nothing to reserve.
     NoCost,
 }
 
-/// Why a reservation cannot be settled.
+/// The reason why a reservation cannot be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleError {
-    /// There is none of that name, or it has been settled.
+    /// The id is unknown, or the reservation has been settled.
     Unknown,
     /// Its deadline has passed; the charge stands.
     Expired,
@@ -86,16 +87,16 @@ pub(crate) struct Reservations {
     secrets: ReservationSecrets,
 }
 
-/// What one limit was charged.
+/// The charge of one limit.
 #[derive(Debug)]
 struct ReservedCharge {
-    /// As it was when it charged. Not all the rules it is of: those may be replaced many times before a
-    /// reservation ends.
+    /// The limit at the time of the charge. Not its whole rule set, which may be replaced many
+    /// times before a reservation ends.
     limit: Arc<Limit>,
     /// One copy for all limits of a reservation that count it: keys can be long.
     key: Arc<KeyBuf>,
     receipt: Receipt,
-    /// Whether the true cost is of this limit.
+    /// True if the true cost replaces this charge.
     settled: bool,
     /// The response header that has the true cost, in small letters.
     cost_header: Option<Box<str>>,
@@ -112,7 +113,7 @@ impl Reservations {
         self.table().len()
     }
 
-    /// A place for what a plan is going to charge, or why there can be none.
+    /// Holds a place for the charges of a plan, or returns the reason why there is none.
     fn hold(
         &self,
         plan: &RequestPlan<'_>,
@@ -134,7 +135,7 @@ impl Reservations {
         }
     }
 
-    /// A panic while it was held left at worst one reservation half made.
+    /// A panic under the lock leaves at worst one incomplete reservation.
     fn table(&self) -> std::sync::MutexGuard<'_, ReservationTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,12 +200,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         let plan = RequestPlan::new(&rules, ask, now);
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
-        let (told, entries, id) = if plan.limits.is_empty() {
-            // Nothing is charged, so that nothing is kept: the name itself says when it ends.
-            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
+        let (decided, id) = if plan.limits.is_empty() {
+            // Nothing is charged, so nothing is kept: the id itself contains the deadline.
+            let decided = self.ask(&plan, Act::Take, asked_at).await;
             let name = || self.reservations.secrets.id_without_charges(deadline);
-            let id = told.refusal.is_none().then(name);
-            (told, entries, id)
+            let id = decided.decision.allowed().then(name);
+            (decided, id)
         } else {
             let held = match self.reservations.hold(&plan, ask, deadline, now) {
                 Ok(held) => Ok(held),
@@ -215,10 +216,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let skipped = plan.skipped;
         drop(plan);
-        Ok(ReservationAnswer {
-            answer: Answer::new(rules, (told, entries)).with_skipped_rule(skipped),
-            id,
-        })
+        Ok(ReservationAnswer { answer: Answer::new(rules, decided).with_skipped_rule(skipped), id })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -229,7 +227,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         cost: u64,
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
-        let now = now.into().begin_operation();
+        let now = self.begin_operation(now.into());
         let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
         join_all(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
@@ -250,11 +248,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Decides as [`decide_by`](Gatekeeper::decide_by), for whoever sees the work end, and keeps open what
-    /// only the end can tell: under a rule with `concurrency` the work counts until [`Gatekeeper::end`],
-    /// and a cost that the response tells waits for [`Gatekeeper::take_due`]. Without such a rule there is no
-    /// `id` and nothing left to do, unless the asker `settles` everything itself; without any rule there is
-    /// neither. If the table is full, too much is going on.
+    /// Decides as [`decide_by`](Gatekeeper::decide_by), for callers that see the work end, and
+    /// keeps open all that is known only then: under a rule with `concurrency` the work counts
+    /// until [`Gatekeeper::end`], and a cost from the response waits for [`Gatekeeper::take_due`].
+    /// Without such a rule there is no `id` and nothing left to do, unless the caller `settles`
+    /// everything itself; without any rule there is neither. If the table is full, too much is
+    /// going on.
     pub async fn admit_by<'n>(
         &self,
         rules: RulesVersion,
@@ -269,9 +268,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
             concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })
         };
-        // What no limit charges leaves nothing to settle, and is not to be refused for want of a place.
+        // A request that no limit charges has nothing to settle, so a full table must not refuse
+        // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned));
-        let (told, entries, id) = if keeps_open {
+        let (decided, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, ask, deadline, now);
             let held = held.map_err(|no_place| match no_place {
@@ -280,15 +280,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             });
             self.ask_pending(&plan, held, ask, asked_at).await
         } else {
-            let (told, entries) = self.ask(&plan, Act::Take, asked_at).await;
-            (told, entries, None)
+            (self.ask(&plan, Act::Take, asked_at).await, None)
         };
         let skipped = plan.skipped;
         drop(plan);
-        ReservationAnswer {
-            answer: Answer::new(rules, (told, entries)).with_skipped_rule(skipped),
-            id,
-        }
+        ReservationAnswer { answer: Answer::new(rules, decided).with_skipped_rule(skipped), id }
     }
 
     /// Asks the limits for what a place is held for, or says why there is none.
@@ -298,30 +294,30 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         held: Result<PendingReservation<'_>, ConcurrencyRefusal>,
         ask: &Ask<'_>,
         now: Now<'_>,
-    ) -> (Told, AnswerEntries, Option<ReservationId>) {
+    ) -> (PlanDecision, Option<ReservationId>) {
         match held {
             Err(busy) => {
-                let (mut told, entries) = self.ask(plan, Act::Peek, now).await;
-                if told.refusal.is_none() {
-                    busy.apply_to(&mut told);
+                let mut decided = self.ask(plan, Act::Peek, now).await;
+                if decided.decision.allowed() {
+                    busy.apply_to(&mut decided);
                 }
-                self.notify(plan, &told, &entries);
-                (told, entries, None)
+                self.notify(plan, &decided);
+                (decided, None)
             }
             Ok(held) => {
-                let (told, entries) = self.ask(plan, Act::Take, now).await;
-                let allowed = told.refusal.is_none();
-                let id = allowed.then(|| {
-                    held.store_charges(charges(plan, ask.cost.is_some(), entries.outcomes()))
+                let decided = self.ask(plan, Act::Take, now).await;
+                let id = decided.decision.allowed().then(|| {
+                    let outcomes = decided.entries.outcomes();
+                    held.store_charges(charges(plan, ask.cost.is_some(), outcomes))
                 });
-                (told, entries, id)
+                (decided, id)
             }
         }
     }
 
-    /// What the end of the work has to settle, now that it can be told: `cost`, if the asker knows it,
-    /// or else what the response header says that a rule names. Of what neither tells the charge stands.
-    /// The work still counts as going on; it can be told once.
+    /// Takes the charges to settle at the end of the work: with `cost`, if given, or else with the
+    /// value of the response header that a rule names. A charge without either stands. The work
+    /// still counts as going on; this can be called once.
     pub fn take_due(
         &self,
         id: ReservationId,
@@ -341,7 +337,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Gives back what was too much and charges what was too little, if need be into debt.
     pub async fn settle_by<'n>(&self, due: SettlementCharges, now: impl Into<Now<'n>>) {
-        let (settled, now) = (due.0.into_iter(), now.into().begin_operation());
+        let (settled, now) = (due.0.into_iter(), self.begin_operation(now.into()));
         join_all(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
@@ -353,14 +349,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Gives back all that a reservation charged: the work did not happen.
     pub async fn cancel_by(&self, id: ReservationId, now: Micros) -> Result<(), SettleError> {
         let charges = self.reservations.close(id, now)?;
-        let now = Now::at(now).begin_operation();
+        let now = self.begin_operation(Now::at(now));
         join_all(charges.into_iter().map(|charge| self.settle_charge(charge, 0, now))).await;
         Ok(())
     }
 }
 
-/// A place in the table for a reservation whose store has yet to answer. Dropped, it is free again:
-/// also when whoever asked does not wait for the answer.
+/// A place in the table for a reservation whose store has yet to answer. Dropping it frees the
+/// place, also if the caller stops waiting for the answer.
 struct PendingReservation<'a> {
     reservations: &'a Reservations,
     id: Option<ReservationId>,
@@ -393,29 +389,27 @@ impl ConcurrencyRefusal {
     const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { rule: None, max: 0 };
 
     /// Makes a refusal of what the limits would have let pass.
-    fn apply_to(&self, told: &mut Told) {
-        told.refusal = Some(Refusal::Busy);
-        told.binding = self.rule.map(Binding::Concurrency);
-        told.capacity = self.max.into();
-        told.outcome = Outcome {
-            allowed: false,
+    fn apply_to(&self, decided: &mut PlanDecision) {
+        let outcome = Outcome {
             remaining: 0,
             retry_after: BUSY_RETRY,
             reset_after: BUSY_RETRY,
             delay: Wait::ZERO,
-            ..told.outcome
+            ..decided.decision.outcome()
         };
+        decided.binding = self.rule.map(Binding::Concurrency);
+        decided.decision = decided.decision.refused_for(Refusal::Busy, self.max.into(), outcome);
     }
 }
 
-/// What a request was charged.
+/// The charges of a request.
 fn charges<'o>(
     plan: &RequestPlan<'_>,
     explicit_cost: bool,
     outcomes: impl Iterator<Item = &'o Outcome>,
 ) -> Vec<ReservedCharge> {
     let (settled, key_of) = (plan.settled(explicit_cost), SharedKeys::new(plan).copied());
-    // What a limit in shadow refused was not charged to it, and is not settled either.
+    // A refusal by a shadow limit was not charged, so it is not settled.
     let charged = plan.limits.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed);
     charged
         .map(|(planned, outcome)| ReservedCharge {

@@ -1,4 +1,4 @@
-//! `Rule`: when it applies, whose key, which limits, and how strictly.
+//! `Rule`: its condition, key, limits and mode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::pattern::EndpointMap;
 pub struct Rule {
     /// Unique in a rule set; letters, digits, `_` and `-`, at most 64.
     pub name: Arc<str>,
-    /// When it applies; `None`: always.
+    /// The condition; `None` applies always.
     pub condition: Option<Condition>,
     /// Only where no other enforced rule with a condition applied.
     pub fallback: bool,
-    /// Whose use it counts.
+    /// The key that is counted.
     pub key: KeyTemplate,
     /// All of them must allow.
     pub limits: TierLimits,
-    /// What a request costs, unless the caller says.
+    /// The cost of a request, unless the caller states one.
     pub cost: Cost,
-    /// How strictly it is applied.
+    /// The mode.
     pub mode: Mode,
     /// Warn, do not refuse.
     pub soft: bool,
@@ -37,14 +37,14 @@ pub struct Rule {
     pub count_denied: bool,
     /// Refusals that earn a block.
     pub ban: Option<Ban>,
-    /// How a shared store treats it.
+    /// The treatment by a shared store.
     pub terms: Terms,
     /// The name of the shared store, if it is not the one of all others.
     pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
-    /// What it says beside the others, if it is of a file of envoyproxy/ratelimit: only descriptors of
-    /// its domain ask it.
+    /// Details of a rule from a file of envoyproxy/ratelimit. Only descriptors of its domain are
+    /// matched against such a rule.
     pub imported: Option<Box<ImportDetails>>,
 }
 
@@ -70,8 +70,8 @@ impl Rule {
         }
     }
 
-    /// What a request costs under this rule, if nobody says otherwise; the rule applies to these
-    /// spellings of its path.
+    /// The cost of a request under this rule, unless the caller states one; `spellings` are those
+    /// of the path that the rule applies to.
     pub(crate) fn cost_of(&self, seen: &NormalizedFacts<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
@@ -81,7 +81,8 @@ impl Rule {
                     let path = seen.spelling(number)?.text();
                     endpoints.find(seen.method(), path).copied()
                 };
-                // Of several spellings the dearest: servers disagree about which it is.
+                // The highest cost of all spellings, because servers disagree about which one is
+                // meant.
                 let costs =
                     spelling_numbers(spellings).map(|number| cost(number).unwrap_or(*default));
                 costs.max().unwrap_or(*default)
@@ -142,7 +143,7 @@ impl TierLimits {
         self.own.iter().map(|own| own.as_deref().unwrap_or(&self.plain))
     }
 
-    /// Whether numbers depend on the tier.
+    /// Returns true if the numbers depend on the tier.
     pub fn depend_on_tier(&self) -> bool {
         !self.own.is_empty()
     }
@@ -153,28 +154,28 @@ impl TierLimits {
     }
 }
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Always the same.
     Fixed(u64),
-    /// By endpoint; the most specific wins.
+    /// A cost by endpoint; the most specific wins.
     PerEndpoint {
-        /// Where none matches.
+        /// The cost of all other endpoints.
         default: u64,
         /// The others.
         endpoints: EndpointMap<u64>,
     },
     /// Known only afterwards.
     Reserve {
-        /// What is taken first.
+        /// The units taken first.
         reserve: u64,
         /// The response header that has the true cost, in small letters.
         actual: Option<Box<str>>,
     },
 }
 
-/// How strictly a rule is applied.
+/// The mode of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Refuses.
@@ -182,7 +183,7 @@ pub enum Mode {
     Enforce,
     /// Only counts what it would refuse.
     Shadow,
-    /// As if it were not there.
+    /// The rule is ignored.
     Off,
     /// Enforced for this share of keys, in ten-thousandths, always the same ones; shadow for the
     /// others.
@@ -190,7 +191,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether it is enforced for a key.
+    /// Returns true if the rule is enforced for a key.
     pub(crate) fn enforces(self, rule: &str, key: &KeyBuf) -> bool {
         match self {
             Mode::Enforce => true,
@@ -214,25 +215,25 @@ fn stable_hash(rule: &[u8], key: &[u8]) -> u64 {
 /// Refusals that earn a longer block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// So many refusals within its period.
+    /// The number of refusals within a period that leads to a block.
     pub refusals: Limit,
-    /// How long the key is then blocked, under this rule.
+    /// The duration of the block, under this rule.
     pub block: Duration,
 }
 
-/// How much of one key's work may go on at once.
+/// A bound on the work of one key that goes on at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// So many reservations.
+    /// The most open reservations.
     pub max: u32,
-    /// As people read it.
+    /// The bound in readable form.
     pub text: Box<str>,
-    /// What headers and problems call it.
+    /// The name in headers and problem documents.
     pub policy: PolicyName,
 }
 
 impl Concurrency {
-    /// Of a rule by its name.
+    /// Creates the bound of the rule of this name.
     pub fn new(rule: &str, max: u32) -> Concurrency {
         let policy = PolicyName::new(&format!("{rule}-in-flight")).expect("rule names are plain");
         Concurrency { max, text: format!("{max} in flight").into(), policy }
@@ -252,12 +253,12 @@ mod tests {
         assert_eq!((enforced(0), enforced(10_000)), (0, 20_000));
         let quarter = enforced(2_500);
         assert!((4_800..5_200).contains(&quarter), "{quarter} of 20,000 for 25 %");
-        // Whoever is in a small share is in every larger one: raising it moves nobody out.
+        // A key in a small share is in every larger one: raising the share never takes a key out.
         for user in 0..1_000 {
             let within = |share| Mode::Share(share).enforces("api", &key(user));
             assert!(!within(1_000) || within(2_000));
         }
-        // Written down once: other processes and versions must agree.
+        // Fixed for good: other processes and versions must agree.
         assert_eq!(stable_hash(b"api", b"42"), 18_058_802_607_270_086_112);
     }
 }

@@ -25,12 +25,12 @@ use crate::tally::Tally;
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]
 pub struct RuleSet {
-    /// What a file says. Shared by the sets that differ from it in overrides alone.
+    /// The contents of the files. Shared by sets that differ from it in overrides alone.
     base: Arc<BaseRules>,
     overrides: OverrideTable,
 }
 
-/// What a file says.
+/// The contents of rules files.
 #[derive(Debug)]
 struct BaseRules {
     rules: Vec<IndexedRule>,
@@ -47,11 +47,11 @@ struct BaseRules {
     key_headers: HashMap<Box<str>, bool>,
     overrides: Vec<Arc<Override>>,
     settings: RuleSettings,
-    /// By name. Bound: the files that are read.
+    /// The domains by name. Bound: the files that are read.
     domains: HashMap<Box<str>, DomainIndex>,
-    /// Whether some rule is our own, not of an imported file.
+    /// True if some rule is our own, not from an imported file.
     has_own_rules: bool,
-    /// What limits that askers state are counted as: those of rules of our own, then those of each
+    /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
 }
@@ -61,7 +61,7 @@ struct BaseRules {
 struct IndexedRule {
     rule: Rule,
     rest: Option<Condition>,
-    /// Whether what is left asks about the path.
+    /// True if the rest of the condition tests the path.
     rest_has_path: bool,
     /// The number of its key's template among the different ones.
     template: u16,
@@ -100,7 +100,7 @@ const STATED_BIT: u32 = 1 << 31;
 /// The number of the one for rules of our own.
 pub(crate) const STATED_BY_OWN_RULES: u32 = STATED_BIT;
 
-/// What stated limits are counted as.
+/// Creates a rule that stated limits are counted under.
 pub(crate) fn stated_rule(name: &str) -> Rule {
     Rule::new(name, KeyTemplate::of_entries([]), TierLimits::untiered(Vec::new()))
 }
@@ -110,16 +110,16 @@ pub(crate) fn stated_rule(name: &str) -> Rule {
 pub struct Override {
     /// The rule they replace the limits of.
     pub rule: Box<str>,
-    /// Whose.
+    /// The caller's key.
     pub key: KeyBuf,
-    /// What applies instead.
+    /// The limits that apply instead.
     pub limits: Vec<RuleLimit>,
-    /// Until when; `None`: for good.
+    /// The end; `None` lasts until it is removed.
     pub until: Option<Micros>,
 }
 
 impl Override {
-    /// Whether it has not ended.
+    /// Returns true if it has not ended.
     pub fn is_active_at(&self, now: Micros) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -129,24 +129,24 @@ impl Override {
 struct OverrideTable {
     /// Those of the file, then those set at run time.
     list: Vec<Arc<Override>>,
-    /// How many are of the file.
+    /// Number of overrides from the file.
     file_count: usize,
-    /// By rule, then by key.
+    /// The overrides by rule, then by key.
     by_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
 }
 
-/// What a rules file says beside its rules.
+/// The settings of a rules file beside its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSettings {
-    /// Who is calling.
+    /// Settings for the identification of callers.
     pub identify: Identify,
     /// Networks that no rule applies to.
     pub exempt_ips: Vec<IpNet>,
     /// Users that no rule applies to.
     pub exempt_users: HashSet<Box<str>>,
-    /// How clients are told.
+    /// Header dialects of replies.
     pub dialects: Vec<Dialect>,
-    /// Whether logs may show keys as they are.
+    /// True if logs may show keys in the clear.
     pub log_keys_plain: bool,
 }
 
@@ -209,17 +209,17 @@ impl RuleSet {
         self.base.domains.get(name)
     }
 
-    /// Whether domains that no file defines are decided by rules at all.
+    /// Returns true if rules decide domains that no file defines.
     pub(crate) fn has_own_rules(&self) -> bool {
         self.base.has_own_rules
     }
 
-    /// Whether a number is that of what stated limits are counted as.
+    /// Returns true if this is the number of a rule that stated limits are counted under.
     pub(crate) fn is_stated(number: u32) -> bool {
         number & STATED_BIT != 0
     }
 
-    /// Whether a file defines this domain.
+    /// Returns true if a file defines this domain.
     pub fn defines_domain(&self, name: &str) -> bool {
         self.domain(name).is_some()
     }
@@ -305,7 +305,7 @@ impl RuleSet {
         &self.indexed(number).rule
     }
 
-    /// What the file says beside its rules.
+    /// The settings beside the rules.
     pub fn settings(&self) -> &RuleSettings {
         &self.base.settings
     }
@@ -357,11 +357,11 @@ impl RuleSet {
         said.or_else(in_table).or(identify.default_tier.as_deref())
     }
 
-    /// Whether a rule that refuses makes its keys of what a header of this name, in small letters,
-    /// says: who is calling, or a fact of its key. Of a peer that is not `trusted`, what it says about
-    /// callers does not count. If a request has several such fields with different values, refuse it:
-    /// whichever was believed, the other may be the one that the service behind you reads, and the
-    /// client would choose what is counted.
+    /// Returns true if a rule that refuses makes its keys from the header of this name, in lower
+    /// case: as the identity of the caller, or as a fact of its key. Identity headers of a peer
+    /// that is not `trusted` do not count. Refuse a request that has several such fields with
+    /// different values: the service behind you may read another one than Tollgate, and the client
+    /// would choose what is counted.
     pub fn makes_keys_of(&self, header: &str, trusted: bool) -> bool {
         self.base.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
     }
@@ -371,7 +371,7 @@ impl RuleSet {
         self.base.tiers.get(tier?).copied()
     }
 
-    /// Whether no rule applies to this caller.
+    /// Returns true if no rule applies to this caller.
     pub(crate) fn exempts(&self, seen: &NormalizedFacts<'_>) -> bool {
         let RuleSettings { exempt_ips, exempt_users, .. } = &self.base.settings;
         let by_user = || seen.user().is_some_and(|user| exempt_users.contains(user));
@@ -441,7 +441,7 @@ impl RuleSet {
         found.extend(others.map(|&rule| SelectedRule { rule, spellings: all }));
     }
 
-    /// Whether the override of this number was set at run time.
+    /// Returns true if the override of this number was set at run time.
     pub(crate) fn is_run_time(&self, number: u32) -> bool {
         number as usize >= self.overrides.file_count
     }
@@ -466,7 +466,7 @@ impl BaseRules {
         let (patterns, rest) = split_path(rule.condition.clone());
         self.has_own_rules |= rule.imported.is_none();
         if rule.mode == Mode::Off || rule.imported.is_some() {
-            // Nothing ever asks it, or a tree leads to it.
+            // The rule is never matched, or only found through a tree.
         } else if let Some(patterns) = patterns {
             patterns.iter().for_each(|pattern| self.by_path.insert(pattern, number));
         } else {

@@ -67,7 +67,7 @@ fn define(object: &ShapeObject, definitions: &mut BTreeMap<&'static str, Value>)
 
 fn of_kind(kind: &ShapeKind, definitions: &mut BTreeMap<&'static str, Value>) -> Value {
     match kind {
-        // Without quotes YAML takes `42` for a number; to us it is a text.
+        // Without quotes `42` is a number in YAML, but a text here.
         ShapeKind::Text(_) => json!({ "type": ["string", "number", "boolean"] }),
         ShapeKind::PatternText(_, TextPattern::Loose(pattern)) => {
             json!({ "type": ["string", "number", "boolean"], "pattern": pattern })
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Which files of a directory the schema accepts.
+    /// Tests which files of a directory the schema accepts.
     fn accepted(directory: &str) -> Vec<(String, bool)> {
         let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(directory);
@@ -212,7 +212,7 @@ mod tests {
                 let mut renamed = entries.clone();
                 renamed[index].key = "zzz".into();
                 found.push(value(yaml::YamlValue::Map(renamed)));
-                // The sizes of multipliers are checked when their meaning is.
+                // The sizes of multipliers are checked by the compiler.
                 let kept = matches!(&*entry.key, "tiers").then(Vec::new);
                 for variant in kept.unwrap_or_else(|| variants(&entry.node)) {
                     let mut entries = entries.clone();

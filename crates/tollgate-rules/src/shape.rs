@@ -23,14 +23,14 @@ pub(crate) use import_table::IMPORT;
 pub(crate) struct ShapeObject {
     /// Its name in the schema.
     pub(crate) id: &'static str,
-    /// What people call it, with its article.
+    /// The noun for messages, with its article.
     pub(crate) noun: &'static str,
     /// One sentence.
     pub(crate) doc: &'static str,
     pub(crate) fields: &'static [ShapeField],
     /// Names that the writer chooses, beside the fields.
     pub(crate) free_fields: Option<&'static FreeFields>,
-    /// If exactly one field is to be given: what to write.
+    /// Advice on what to write, if exactly one field must be given.
     pub(crate) one_field: Option<&'static str>,
 }
 
@@ -47,15 +47,16 @@ pub(crate) struct ShapeField {
 
 /// Names that the writer chooses, and what stands behind them.
 pub(crate) struct FreeFields {
-    /// What the names are.
+    /// The description of the names.
     pub(crate) doc: &'static str,
     pub(crate) kind: ShapeKind,
     pub(crate) example: &'static str,
-    /// What all of them fit, for the schema. `compile` says more about those that do not.
+    /// A pattern that all names fit, for the schema. `compile` reports more about those that do
+    /// not.
     pub(crate) pattern: Option<&'static str>,
 }
 
-/// What a value may be.
+/// The kind of a value.
 pub(crate) enum ShapeKind {
     /// Any scalar; the text says what it is, with its article. Its meaning is checked later.
     Text(&'static str),
@@ -73,13 +74,13 @@ pub(crate) enum ShapeKind {
     /// A list that has from one to so many. Its length is checked later.
     BoundedList(&'static str, &'static ShapeKind, usize),
     Object(&'static ShapeObject),
-    /// Whatever somebody writes.
+    /// Any text.
     Any,
-    /// One of these, told apart by their form: scalar, list or map.
+    /// One of these, distinguished by their form: scalar, list or map.
     Either(&'static [ShapeKind]),
 }
 
-/// What a text fits that means anything, as far as a regular expression can tell.
+/// A pattern for text, as far as a regular expression can test it.
 #[derive(Clone, Copy)]
 pub(crate) enum TextPattern {
     /// Also what YAML takes for a number or a boolean without quotes.
@@ -88,7 +89,7 @@ pub(crate) enum TextPattern {
     Strict(&'static str),
 }
 
-/// How a value is written.
+/// The form in which a value is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum YamlForm {
     Scalar,
@@ -112,7 +113,7 @@ impl ShapeKind {
         }
     }
 
-    /// What it is, for a message.
+    /// A description for messages.
     fn describe(&self) -> String {
         match self {
             ShapeKind::Text(what) | ShapeKind::PatternText(what, _) | ShapeKind::Decimal(what) => {
@@ -196,7 +197,7 @@ impl ShapeChecker<'_> {
             self.error(node.span, Problem::new(problem).hint(hint));
         }
         for field in object.fields.iter().filter(|field| field.required) {
-            // Under a misspelt name it is there.
+            // The field is present under a misspelt name.
             let meant = |entry: &YamlEntry| {
                 object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
             };
@@ -214,7 +215,7 @@ impl ShapeChecker<'_> {
 
     fn unknown_field(&mut self, key: &str, span: Span, object: &ShapeObject) {
         let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
-        // Nobody sees the hundredth, and comparing takes time.
+        // Later errors are not shown, and comparing takes time.
         let seen = self.diagnostics.len() < MAX_SHOWN;
         let hint = match (seen.then(|| object.suggest(key)).flatten(), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
@@ -342,7 +343,7 @@ fn whole(value: &YamlValue, from: u64, to: u64) -> Result<u64, String> {
     }
     if has_leading_zero(digits) {
         return Err(format!(
-            "is {text}, and a number with a 0 in front is octal to readers of YAML 1.1"
+            "is {text}, and YAML 1.1 readers take a number with a leading 0 for octal"
         ));
     }
     match text.parse::<u64>() {
@@ -356,12 +357,13 @@ fn whole(value: &YamlValue, from: u64, to: u64) -> Result<u64, String> {
     }
 }
 
-/// Whether YAML 1.1, which the reference server and many tools read, could take digits for an octal number.
+/// Returns true if YAML 1.1, which the reference server and many tools read, could take digits for
+/// an octal number.
 pub(crate) fn has_leading_zero(digits: &str) -> bool {
     digits.len() > 1 && digits.starts_with('0')
 }
 
-/// What to write for a number with a zero in front.
+/// Advice for a number with a leading zero.
 pub(crate) fn octal_hint(name: &str, text: &str) -> Option<String> {
     let digits = Some(text).filter(|text| has_leading_zero(text))?;
     let decimal: u64 = digits.parse().ok()?;
@@ -373,7 +375,7 @@ pub(crate) fn octal_hint(name: &str, text: &str) -> Option<String> {
     })
 }
 
-/// What the core schema of YAML takes for a boolean.
+/// Reads a boolean of YAML's core schema.
 fn boolean(value: &YamlValue) -> Option<bool> {
     match value {
         YamlValue::Plain(text) => match &**text {

@@ -17,7 +17,7 @@ pub const MAX_BYTES: u64 = 4 << 20;
 /// The most files of a directory. More is a directory that was named by mistake.
 pub const MAX_FILES: usize = 1_000;
 
-/// How much of a file is looked at to tell a binary one: a text has no zero byte there.
+/// Bytes of a file that are tested for a binary one: text has no zero byte there.
 const BINARY_PROBE_BYTES: usize = 8 << 10;
 
 /// The text of a rules file and its name. Cheap to clone.
@@ -25,7 +25,7 @@ const BINARY_PROBE_BYTES: usize = 8 << 10;
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
-    /// Where it stands, which files that it names are relative to.
+    /// The folder of the file, which names in it are relative to.
     folder: Arc<Path>,
 }
 
@@ -92,12 +92,12 @@ impl Source {
         Ok(Source::from_bytes(&name, &bytes)?.in_folder(folder))
     }
 
-    /// What people know the file by.
+    /// The name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where files that the text names are.
+    /// The folder of files that the text names.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -109,8 +109,10 @@ impl Source {
 
     /// The place of `len` bytes from the byte `start` on.
     pub(crate) fn span_at(&self, start: usize, len: usize) -> Span {
-        let start = self.text.floor_char_boundary(start);
-        let end = self.text.ceil_char_boundary(start + len);
+        let all = self.text.len();
+        let is_boundary = |at: &usize| self.text.is_char_boundary(*at);
+        let start = (0..=start.min(all)).rev().find(is_boundary).unwrap_or(0);
+        let end = (start + len..=all).find(is_boundary).unwrap_or(all);
         let bytes = self.text.as_bytes();
         let line_start = line_start(&self.text, start);
         Span {
@@ -148,18 +150,18 @@ impl NamedFile {
         (NamedFile { path: path.into(), fingerprint: hasher.finish() }, contents)
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it still is as it was.
+    /// Returns true if the file has not changed.
     pub fn is_current(&self) -> bool {
         NamedFile::read(&self.path).0 == *self
     }
 }
 
-/// Why a file was not read.
+/// The reason why a file was not read.
 #[derive(Debug)]
 pub(crate) enum ReadFailure {
     Failed(io::Error),
@@ -174,7 +176,7 @@ fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ReadFailure> {
         return Err(ReadFailure::NotRegular);
     }
     let file = open(path).map_err(ReadFailure::Failed)?;
-    // It may be another one by now.
+    // Another file may have replaced it since.
     if !file.metadata().map_err(ReadFailure::Failed)?.is_file() {
         return Err(ReadFailure::NotRegular);
     }
@@ -196,13 +198,13 @@ fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Where the line of a place begins.
+/// The start of the line that contains a position.
 pub(crate) fn line_start(text: &str, place: usize) -> usize {
     let bytes = text.as_bytes();
     (0..place).rev().find(|at| breaks_line(bytes, *at)).map_or(0, |at| at + 1)
 }
 
-/// Whether a line ends with this byte. YAML counts a carriage return that stands alone, too.
+/// Returns true if a line ends with this byte. YAML also ends a line at a lone carriage return.
 fn breaks_line(bytes: &[u8], at: usize) -> bool {
     bytes[at] == b'\n' || (bytes[at] == b'\r' && bytes.get(at + 1) != Some(&b'\n'))
 }
@@ -212,7 +214,7 @@ fn too_large() -> Problem {
         .hint("split the rules over several files of one directory and name the directory")
 }
 
-/// Encodings that are told by their first bytes, and files that are no text at all.
+/// Encodings that are recognized by their first bytes, and files that are no text at all.
 fn wrong_encoding(bytes: &[u8]) -> Option<Problem> {
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Some(Problem::new("the file is UTF-16").hint("save the file as UTF-8"));
@@ -300,7 +302,7 @@ mod tests {
         step("a directory", false);
     }
 
-    /// Whatever comes into a file's place after it was looked at, opening it does not wait.
+    /// Opening a file never waits, even if a pipe has replaced it since it was examined.
     #[cfg(unix)]
     #[test]
     fn opening_a_pipe_does_not_wait() {

@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 /// The most copies: each rule has a tally of as many.
 const STRIPES_MAX: usize = 32;
 
-/// As many as there are processors, rounded up to a power of two. Threads beyond that share.
+/// Number of stripes: the processors, rounded up to a power of two. Threads beyond that share.
 static STRIPES: LazyLock<usize> = LazyLock::new(|| {
     available_parallelism().map_or(1, NonZeroUsize::get).next_power_of_two().min(STRIPES_MAX)
 });
@@ -56,7 +56,7 @@ fn thread_number() -> usize {
     })
 }
 
-/// So many counters, each striped.
+/// A fixed number of counters, each striped.
 #[derive(Debug)]
 pub struct StripedCounters<const N: usize>(Stripes<CounterRow<N>>);
 
@@ -82,7 +82,7 @@ impl<const N: usize> StripedCounters<N> {
         self.0.mine().0[index].fetch_add(by, Ordering::Relaxed);
     }
 
-    /// What each has come to.
+    /// The sum of each counter.
     pub fn sums(&self) -> [u64; N] {
         let mut sums = [0_u64; N];
         for row in self.0.all() {

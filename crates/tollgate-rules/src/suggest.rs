@@ -1,44 +1,28 @@
 //! "Did you mean …?"
 
-/// The name among `key_index` that `given` was most likely meant to be.
+use strsim::osa_distance;
+
+/// The name among `known` that `given` was most likely meant to be.
 pub fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long texts are not misspelt names, and the comparison takes time for each pair of letters.
     if given.len() > 64 {
         return None;
     }
     let given = normal(given);
+    let letters = given.chars().count();
     let near = known.into_iter().filter_map(|name| {
         let most = if name.len() < 4 { 1 } else { name.len().div_ceil(3) };
         // Names of very different length need not be compared letter by letter.
-        let comparable = name.len().abs_diff(given.len()) <= most;
-        let distance = comparable.then(|| distance(&given, &normal(name)))?;
+        let comparable = name.len().abs_diff(letters) <= most;
+        let distance = comparable.then(|| osa_distance(&given, &normal(name)))?;
         (distance <= most).then_some((distance, name))
     });
     near.min().map(|(_, name)| name)
 }
 
 /// Spellings that people mix up count as equal.
-fn normal(name: &str) -> Vec<char> {
+fn normal(name: &str) -> String {
     name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
-}
-
-/// Letters to insert, remove, replace or swap with their neighbour.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let replaced = last[j] + usize::from(x != y);
-            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
-                least = least.min(before[j - 1] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
 }
 
 #[cfg(test)]
@@ -61,7 +45,7 @@ mod tests {
         for (given, want) in cases {
             assert_eq!(suggest(given, known), want, "{given}");
         }
-        // Whatever the order, of equally near ones the same.
+        // Equally near names give the same result in any order.
         assert_eq!(suggest("one-x", ["one-b", "one-a"]), Some("one-a"));
     }
 }

@@ -4,7 +4,7 @@ use tollgate::Refusal;
 
 use crate::stripes::StripedCounters;
 
-/// What a rule says of one request.
+/// The verdict of a rule on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Its limits have room.
@@ -24,7 +24,7 @@ impl Verdict {
     pub const ALL: [Verdict; 5] =
         [Verdict::Allowed, Verdict::Refused, Verdict::Shadow, Verdict::Soft, Verdict::Unavailable];
 
-    /// What metrics and logs call it.
+    /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Allowed => "allowed",
@@ -47,7 +47,7 @@ impl Tally {
         self.0.add(verdict as usize, 1);
     }
 
-    /// How often the rule said so.
+    /// Number of times that the rule gave this verdict.
     pub fn count(&self, verdict: Verdict) -> u64 {
         self.0.sums()[verdict as usize]
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::problem::Problem;
 use crate::shape::has_leading_zero;
 
-/// What a tier multiplies limits by: a decimal above zero.
+/// The factor by which a tier multiplies limits: a decimal above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiplier {
     numerator: u64,
@@ -33,7 +33,7 @@ impl Multiplier {
             return Err(bad("is not a decimal number"));
         }
         if has_leading_zero(whole) {
-            return Err(bad("has a 0 in front, which some readers of YAML take for octal"));
+            return Err(bad("has a leading 0, which some YAML readers take for octal"));
         }
         let decimals = decimals.trim_end_matches('0');
         if decimals.len() > 9 {

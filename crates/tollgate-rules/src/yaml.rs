@@ -15,19 +15,19 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
 
-/// How deep lists and maps may nest. The deepest rule, with conditions inside conditions, needs
-/// about ten; everything that walks the tree may then recurse without fear for the stack.
+/// The deepest nesting of lists and maps. The deepest rule, with conditions inside conditions,
+/// needs about ten; everything that walks the tree may then recurse without risk to the stack.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// How many scalars, lists and maps a file may have, counted with everything aliases repeat: about
+/// The most scalars, lists and maps of a file, counted with everything that aliases repeat: about
 /// 10,000 rules. An event costs about 100 bytes in the tree.
 pub(crate) const MAX_EVENTS: usize = 200_000;
 
-/// How many entries one list or map may have. The longest that anybody writes are lists of rules and
-/// tables of users; a file that is one long list is recognised by this before it is read whole.
+/// The most entries of one list or map. The longest in practice are lists of rules and tables of
+/// users; a file that is one long list is detected by this before it is read whole.
 pub(crate) const MAX_ENTRIES: usize = 25_000;
 
-/// How many times anchors may be used. People share a few lists; bombs share thousands.
+/// The most uses of anchors. People share a few lists; bombs share thousands.
 pub(crate) const MAX_ALIASES: usize = 100;
 
 /// The longest scalar. A long regular expression has a few thousand bytes.
@@ -36,18 +36,18 @@ pub(crate) const MAX_SCALAR_BYTES: usize = 64 << 10;
 /// A value and its place.
 #[derive(Clone, Debug)]
 pub struct YamlNode {
-    /// Where it stands. For a list or map in block form: where its first entry begins.
+    /// The span. For a list or map in block form it starts at the first entry.
     pub span: Span,
-    /// What it is.
+    /// The value.
     pub value: YamlValue,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub enum YamlValue {
     /// Nothing: an empty place, `~` or `null`.
     Null,
-    /// Text without quotes, which may be a number or a boolean to whoever wants one.
+    /// Text without quotes, which may be read as a number or a boolean.
     Plain(Box<str>),
     /// Text in quotes or in block form, which is only ever text.
     Quoted(Box<str>),

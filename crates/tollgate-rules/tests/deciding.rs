@@ -547,8 +547,8 @@ fn a_question_that_names_nobody_is_not_answered_with_a_yes() {
          - { name: watch, key: global, limits: [1000/minute], mode: shadow }\n\
          exempt: { ip: 10.0.0.0/8 }\n",
     );
-    let users = "the rule users counts by {user}, and this question has no user";
-    let api = "the rule api counts by {user|ip}:{header.x-tenant}, and this question has no ";
+    let users = "the rule users counts by {user}, and this request has no user";
+    let api = "the rule api counts by {user|ip}:{header.x-tenant}, and this request has no ";
     // path, user, address, what is missing
     let rows = [
         ("/users", "", None, Some(users.to_string())),

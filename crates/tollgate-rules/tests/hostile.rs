@@ -63,7 +63,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         (
             "rules that match everything",
             rules(12_000, |n| format!("{}, match: {{ path: \"/{{*rest}}\" }}", plain(n))),
-            "meets 12000 limits",
+            "meet 12000 limits",
         ),
         (
             "rules without a path",

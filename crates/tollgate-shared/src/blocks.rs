@@ -12,7 +12,7 @@ use tollgate::{Micros, Wait};
 /// A key as the store has it: 128 bits of its hash.
 pub type KeyHash = [u8; 16];
 
-/// The most blocks at a time, here and in the store. One more is told at once that there is no room.
+/// The most blocks at a time, here and in the store. One more fails at once.
 pub const BLOCKS_MAX: usize = 65_536;
 
 /// Requests look at different keys: few wait for the same lock, and only while one is written.
@@ -21,12 +21,12 @@ const SHARDS: usize = 64;
 /// The blocks of all instances as this one knows them.
 #[derive(Debug)]
 pub struct Blocks {
-    /// When the last of all ends.
+    /// The end of the last block.
     until: AtomicU64,
-    /// Until when each key is blocked. Bound: [`BLOCKS_MAX`] in all of them.
+    /// The end of each key's block. Bound: [`BLOCKS_MAX`] in all shards together.
     shards: [RwLock<HashMap<KeyHash, u64>>; SHARDS],
     len: AtomicUsize,
-    /// Whoever changes goes alone: the bound and the last end hold for all shards together.
+    /// Held during changes: the bound and the last end are those of all shards together.
     changing: Mutex<()>,
 }
 
@@ -64,7 +64,7 @@ impl Blocks {
         if old.is_none() {
             self.len.fetch_add(1, Ordering::Relaxed);
         }
-        // After the entry is there: whoever sees the number finds it.
+        // After the entry is there: a reader of the new end finds it.
         self.until.fetch_max(until, Ordering::Release);
         true
     }
@@ -79,25 +79,25 @@ impl Blocks {
         removed.is_some_and(|until| until > now.as_u64())
     }
 
-    /// How long a key is still blocked.
+    /// The rest of a key's block.
     pub fn blocked(&self, hash: KeyHash, now: Micros) -> Option<Wait> {
         let until = self.read(hash).get(&hash).copied()?;
         let left = until.saturating_sub(now.as_u64());
         (left > 0).then_some(Wait::from_micros(left))
     }
 
-    /// Whether any key may be blocked.
+    /// Returns false if certainly no key is blocked.
     #[inline]
     pub fn any(&self, now: Micros) -> bool {
         self.until.load(Ordering::Acquire) > now.as_u64()
     }
 
-    /// How many there are, ended ones included until they are swept.
+    /// Number of blocks, ended ones included until they are swept.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no block.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -122,7 +122,7 @@ impl Blocks {
                 *until = until.saturating_add_signed(by).min(Micros::MAX.as_u64());
             }
             last = shard.values().copied().fold(last, u64::max);
-            // Before the next shard: whoever looks at this one finds its blocks.
+            // Before the next shard: a reader of this one finds its blocks.
             self.until.fetch_max(last, Ordering::Release);
         }
         self.until.store(last, Ordering::Release);

@@ -1,9 +1,10 @@
-//! What a store is told later than it happened: charged, or given back, as of its own instant.
+//! Changes that reach a store late: charges and refunds, each at its own instant.
 //!
-//! An instance that decides by itself tells its store afterwards, and a store that was away is told what
-//! it missed. By then another window may have begun, and what was used before is no use of this one. So
-//! units carry the instant at which they were moved, and change only what remembers that instant: the
-//! window or counter that it falls into, the entry of a log, a bucket that has not refilled since.
+//! An instance that decides locally sends its charges afterwards, and a store that was unavailable
+//! gets the changes that it missed. By then another window may have begun, which the old charges
+//! must not use up. So each change has its instant, and applies only to a state that still
+//! remembers it: the window or counter of that instant, the entry of a log, a bucket that has not
+//! refilled since.
 
 use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
 use tollgate::algorithm::{self, State, fixed_window, sliding_window_counter};
@@ -39,7 +40,7 @@ fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Mi
         LateKind::ChargeWithRefusals => algorithm::charge_refused,
         _ => algorithm::charge,
     };
-    if mark(state) <= at.as_u64() {
+    if state.mark() <= at.as_u64() {
         // Nobody has charged since: exactly as it would have been.
         charge(limit, state, units, at);
         return !algorithm::judge(limit, state, 0, now).reset_after.is_zero();
@@ -48,27 +49,16 @@ fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Mi
         State::Window(window) => charge_window(limit, window, units, at),
         State::Counter(counter) => charge_counter(limit, counter, units, at.as_u64()),
         State::Log(log) => charge_log(limit, log, units, at.as_u64(), now.as_u64()),
-        State::Token(_) | State::Leaky(_) => {
+        _ => {
             // How much of it has drained since depends on what the bucket held between: all of it is
             // charged, as far as a full refill has not made up for it. Never too little.
-            let mark = mark(state);
-            let remembered = mark - at.as_u64() < limit.full_refill_us();
+            let mark = state.mark();
+            let remembered = mark - at.as_u64() < limit.memory_us();
             if remembered {
                 charge(limit, state, units, Micros::new(mark));
             }
             remembered
         }
-    }
-}
-
-/// The instant of the last charge.
-fn mark(state: &State) -> u64 {
-    match state {
-        State::Token(state) => state.mark,
-        State::Leaky(state) => state.0.mark,
-        State::Window(state) => state.mark,
-        State::Counter(state) => state.mark,
-        State::Log(state) => state.mark,
     }
 }
 
@@ -191,7 +181,7 @@ mod tests {
     #[test]
     fn late_units_are_charged_where_they_belong() {
         use Algorithm::*;
-        // 3 units charged at 25 s; 2 are told at an instant for another; used at a third
+        // 3 units charged at 25 s; 2 sent late for another instant; used at a third
         for (algorithm, at, told, looked, expected) in [
             (FixedWindow, 19 * S, 26 * S, 26 * S, 3),
             (FixedWindow, 20 * S, 26 * S, 26 * S, 5),

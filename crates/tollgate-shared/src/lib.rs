@@ -5,6 +5,8 @@
 //! keys, limits that are decided locally and synchronised afterwards, and refunds that wait until the store is
 //! back. `tollgate-redis` is a remote store; a store of your own needs only this crate.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod blocks;
 pub mod concurrent;
 pub mod late_units;
@@ -20,3 +22,8 @@ pub use remote_store::{RemoteError, RemoteStore};
 pub use shared_limiter::{SharedLimiter, SharedMoment, SharedPermit};
 pub use shared_store::{SharedStats, SharedStore};
 pub use time_source::TimeSource;
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateSharedReadme;

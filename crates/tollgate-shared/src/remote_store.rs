@@ -20,10 +20,10 @@ pub trait RemoteError: std::error::Error + Send + Sync + 'static {
 
 /// A store that several instances share.
 pub trait RemoteStore: Store<Error: RemoteError> + 'static {
-    /// How long an answer is waited for, however many questions it takes.
+    /// Timeout of a decision, for all of its calls together.
     fn timeout(&self) -> Duration;
 
-    /// As [`Store::decide_each`]; `seen` gets what the answer was made of.
+    /// Decides like [`Store::decide_each`]; `seen` gets the states behind the answer.
     fn decide_with_states(
         &self,
         checks: &[Check<'_>],
@@ -35,9 +35,9 @@ pub trait RemoteStore: Store<Error: RemoteError> + 'static {
     /// A key as the store has it: short, however long the key is.
     fn hash(&self, key: Key<'_>) -> KeyHash;
 
-    /// Tells the store of units that were moved before, each as of its own instant. `limit` is the one
-    /// that applies to the key. The state after it and the store's clock, unless all that was told is one
-    /// refund.
+    /// Applies late changes, each at its own instant. `limit` is the one that applies to the key.
+    /// Returns the state after them and the store's clock; `None` is allowed if the only change is
+    /// one refund.
     fn apply_late_units(
         &self,
         state: StateName,
@@ -46,7 +46,7 @@ pub trait RemoteStore: Store<Error: RemoteError> + 'static {
         when: CallTiming,
     ) -> impl Future<Output = Result<Option<(State, Micros)>, Self::Error>> + Send;
 
-    /// How often the store could not give back by itself what somebody was charged who no longer waited.
+    /// Number of refunds that the store itself could not make for callers that had gone.
     fn refunds_lost(&self) -> u64;
 
     /// Writes down that an instance is about to hold budget of a key that it has not spent. Charges
@@ -66,41 +66,41 @@ pub trait RemoteStore: Store<Error: RemoteError> + 'static {
     ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
 }
 
-/// When a question is asked, and until when an answer is of use.
+/// The time of a request and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTiming {
-    /// The asker's clock.
+    /// The caller's clock.
     pub now: Micros,
     /// Then nobody waits any more.
     pub deadline: Instant,
 }
 
-/// Which state of a limit it is about.
+/// The identity of a state of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateName {
-    /// Whose.
+    /// The hash of the key.
     pub key: KeyHash,
-    /// Which one of those that limits of one request have: see [`Outcome::twin`].
+    /// The number of the state among those that limits of one request have: see [`Outcome::twin`].
     pub twin: u8,
 }
 
-/// Units that a store is told of later than they were moved.
+/// Units of a change that reaches a store late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateUnits {
-    /// How many.
+    /// Number of units.
     pub units: u64,
     /// The instant that they belong to, by the store's clock; [`LateUnits::NOW`] for its present one.
     pub at: Micros,
-    /// What happened to them.
+    /// The kind of change.
     pub kind: LateKind,
 }
 
 impl LateUnits {
-    /// Whatever the store's clock shows when it is told.
+    /// The time of the store's clock when the change arrives.
     pub const NOW: Micros = Micros::MAX;
 }
 
-/// What happened to units that a store is told of late.
+/// The kind of a change that a store gets late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateKind {
     /// They were spent at that instant.
@@ -121,7 +121,7 @@ impl LateKind {
     }
 }
 
-/// What an answer was made of: enough to go on without the store.
+/// The states behind an answer: enough to continue without the store.
 #[derive(Debug, Default)]
 pub struct AnswerStates {
     /// The instant of the answer by the store's clock.
@@ -131,33 +131,33 @@ pub struct AnswerStates {
     /// A bit for each check that no node answered: its outcome and state mean nothing. The others
     /// were charged as if those had admitted.
     pub failed_checks: u16,
-    /// What is charged and was not granted, by check: whoever asked gives it back.
+    /// Charges that were not granted, by check; the caller refunds them.
     pub to_refund: ArrayVec<(usize, Receipt), MAX_LIMITS>,
 }
 
-/// What an instance wants to hold of a key's budget.
+/// The request of an instance to hold units of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
-    /// Which instance.
+    /// The instance.
     pub instance: u64,
-    /// What it holds already.
+    /// Units that it holds already.
     pub held: u64,
-    /// What it wants on top of that.
+    /// Units that it wants in addition.
     pub wanted: u64,
     /// Less than this is not worth it.
     pub grant_min: u64,
     /// The most that all instances may hold together.
     pub outstanding_max: u64,
-    /// How long it will hold it, in microseconds. At most [`LEASE_US_MAX`].
+    /// Time for which it will hold them, in microseconds. At most [`LEASE_US_MAX`].
     pub duration_us: u64,
 }
 
-/// What an instance may hold.
+/// The units that an instance may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseGrant {
     /// On top of what it holds: 0, or from `grant_min` to `wanted`.
     pub granted: u64,
-    /// What all instances hold together then.
+    /// Units that all instances hold together then.
     pub outstanding: u64,
 }
 

@@ -56,7 +56,7 @@ use stats::DegradedCounts;
 
 pub use stats::SharedStats;
 
-/// How often what waits in the background is looked at; no interval of `local_sync` is shorter.
+/// Interval of the background work; no interval of `local_sync` is shorter.
 const BACKGROUND_TICK: Duration = Duration::from_millis(10);
 
 /// Limits that several instances keep together. Cheap to clone.
@@ -73,16 +73,16 @@ impl<R: RemoteStore> Clone for SharedStore<R> {
 
 #[derive(Debug)]
 struct SharedStoreInner<R> {
-    /// By the number that a check's terms name; the first is everybody's.
+    /// Stores by the number in a check's terms; the first is the default.
     stores: Box<[ClockedStore<R>]>,
-    /// What the store said last of each key, for when it says nothing; and limits that are settled
-    /// afterwards. By the store's clock. Bound: as many keys as it was made for.
+    /// The last states of the store by its clock, for when it is unavailable, and limits that are
+    /// synchronised later. Bound: as many keys as it was made for.
     local: MemoryStore,
     /// Names this instance among those that hold budget.
     instance_id: u64,
-    /// How many instances there are, as far as they were heard of,
+    /// Number of live instances, as far as it is known.
     live_instances: AtomicU32,
-    /// and how many there are at least, whoever was heard of.
+    /// The least number of instances, whatever is known.
     min_instances: AtomicU32,
     time: TimeSource,
     tag_secret: RandomState,
@@ -93,7 +93,7 @@ struct SharedStoreInner<R> {
     share_cache: ShareCache,
     counts: DegradedCounts,
     caller_clock: CallerClock,
-    /// Where what happens in the background runs.
+    /// The runtime of the background work.
     runtime: Handle,
     /// Something waits in the background.
     wake: Arc<Notify>,
@@ -103,7 +103,7 @@ struct SharedStoreInner<R> {
 #[derive(Debug)]
 struct ClockedStore<R> {
     store: R,
-    /// How far its clock was ahead of the asker's at its last answer, at least, in microseconds.
+    /// Microseconds by which its clock was ahead of the caller's at its last answer, at least.
     clock_ahead_us: AtomicI64,
 }
 
@@ -112,13 +112,13 @@ struct ClockedStore<R> {
 #[derive(Debug)]
 struct CallerClock {
     started: Instant,
-    /// What their clock showed when this began, in microseconds: as the latest of them had it.
+    /// The latest reading of the callers' clock at the start, in microseconds.
     offset: AtomicU64,
-    /// When somebody last had it so, in microseconds since this began.
+    /// Time of the last such reading, in microseconds since the start.
     confirmed: AtomicU64,
 }
 
-/// Whoever is asked about for longer was not asked just before: the clock has gone back.
+/// A clock that is behind for this long has gone back.
 const CLOCK_WENT_BACK_AFTER_US: u64 = 10_000_000;
 
 impl CallerClock {
@@ -171,7 +171,7 @@ impl<R: RemoteStore> SharedStore<R> {
         SharedStore::start_with(stores, max_keys, time, CallerClock::new())
     }
 
-    /// As [`SharedStore::start`], for tests that say what time it is: no time passes but what they say.
+    /// Starts like [`SharedStore::start`], for tests: time passes only as they say.
     #[doc(hidden)]
     pub fn start_without_passing_time(
         stores: Vec<R>,
@@ -220,13 +220,14 @@ impl<R: RemoteStore> SharedStore<R> {
         SharedStore { inner }
     }
 
-    /// How many instances there are, this one included: each one's share when the store fails.
+    /// Sets the number of live instances, this one included: each decides by its share while the
+    /// store is unavailable.
     pub fn set_live_instances(&self, instances: u32) {
         self.inner.live_instances.store(instances.max(1), Ordering::Relaxed);
     }
 
-    /// How many instances there are at least, however few were heard of: those that start while the
-    /// store is down hear of nobody, and each of them would admit the whole limit.
+    /// Sets the least number of instances. An instance started while the store is down cannot count
+    /// its peers and would admit the whole limit.
     pub fn set_min_instances(&self, instances: u32) {
         self.inner.min_instances.store(instances.max(1), Ordering::Relaxed);
     }
@@ -236,7 +237,7 @@ impl<R: RemoteStore> SharedStore<R> {
         self.inner.stores.iter().map(|asked| &asked.store)
     }
 
-    /// What this instance knows by itself.
+    /// The states in this process.
     pub fn local(&self) -> &MemoryStore {
         &self.inner.local
     }
@@ -275,7 +276,7 @@ impl<R: RemoteStore> SharedStore<R> {
     }
 }
 
-/// What happens in the background, until nobody shares any more.
+/// Runs the background work until the last clone is dropped.
 async fn run_background<R: RemoteStore>(
     inner: std::sync::Weak<SharedStoreInner<R>>,
     wake: Arc<Notify>,
@@ -359,8 +360,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         self.cached_refusal(check, tag, asked_at)
     }
 
-    /// The refusal of a take that was refused a moment ago. What never fits is for whoever says so, and
-    /// where refusals count, each is charged.
+    /// The refusal of a take that was refused a moment ago. The store answers costs that never fit,
+    /// and limits that count refusals, because each one is charged.
     #[inline]
     fn cached_refusal(&self, check: &Check<'_>, tag: u64, asked_at: Now<'_>) -> Option<Outcome> {
         let now = asked_at.instant();
@@ -402,20 +403,20 @@ impl<R: RemoteStore> SharedStoreInner<R> {
 }
 
 impl<R> ClockedStore<R> {
-    /// An instant of the asker by the clock of the store, as far as that is known.
+    /// Converts an instant of the caller to the store's clock, as far as that is known.
     #[inline]
     fn to_store_clock(&self, now: Micros) -> Micros {
         Micros::new(now.as_u64().saturating_add_signed(self.clock_ahead_us.load(Ordering::Relaxed)))
     }
 
-    /// The same of a reading of the asker's clock.
+    /// Converts a reading of the caller's clock to the store's.
     #[inline]
     fn to_store_now<'n>(&self, now: Now<'n>) -> Now<'n> {
         now.ahead(self.clock_ahead_us.load(Ordering::Relaxed))
     }
 
-    /// Its clock showed `at` when that of the asker showed `answered` or a little less. So what is taken
-    /// for its clock is never ahead of it: waits that are counted from that are not too short.
+    /// Its clock showed `at` when the caller's showed `answered` or a little less. So the estimate
+    /// is never ahead of the store's clock, and waits counted from it are not too short.
     fn observe_clock(&self, at: Micros, answered: Micros) {
         self.clock_ahead_us
             .store(at.as_u64().wrapping_sub(answered.as_u64()) as i64, Ordering::Relaxed);
@@ -451,6 +452,8 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
     }
 
+    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
+    /// because numbers changed or the clock went back, may be executed after later ones of its key.
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],
@@ -488,7 +491,7 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         let asked = inner.store_for(check);
         let here = inner.local.reset(check.limit(), check.key(), asked.to_store_clock(now));
         let reset = asked.store.reset(check, now).await;
-        // Whoever was refused meanwhile was refused for what is forgotten now.
+        // A refusal that arrived meanwhile was for the usage that is now forgotten.
         inner.refusal_cache.forget(tag);
         Ok(reset.unwrap_or(here))
     }
@@ -546,7 +549,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         self.refusal_cache.forget(tag);
         let charged_by = receipt.as_ref().map(Receipt::decided_by);
         let check = match charged_by {
-            // The store has never heard of it.
+            // The store does not know of the charge.
             Some(DecidedBy::Local) => {
                 let share = self.share_cache.share_of(check.limit(), self.live_instances());
                 let (key, at) = (check.key(), self.store_for(check).to_store_clock(now));

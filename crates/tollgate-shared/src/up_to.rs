@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Outcome};
 
-/// What checks were charged above the least that was granted, by check. Those that do not count say
-/// nothing about the least.
+/// Units charged above the smallest grant, by check. Checks for which `counts` is false do not
+/// count for the smallest grant.
 pub fn up_to_excess(
     checks: &[Check<'_>],
     outcomes: &[Outcome],

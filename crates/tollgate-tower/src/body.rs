@@ -1,4 +1,4 @@
-//! `GatedBody`: the inner service's body, or the text of a refusal, without a box.
+//! `GatedBody`: the inner service's body or the text of a refusal, without boxing.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,11 +11,12 @@ use pin_project_lite::pin_project;
 use crate::gate::Admission;
 
 pin_project! {
-    /// The body of a response that passed the layer. While it lives, the request counts as going on.
+    /// The body of a response that passed the layer. The request counts as in flight until the body ends or is
+    /// dropped.
     pub struct GatedBody<B> {
         #[pin]
         kind: BodyKind<B>,
-        // Gone when the body has ended, even if somebody keeps it.
+        // Dropped when the body has ended, even if the body itself is kept.
         pass: Option<Box<dyn Admission>>,
     }
 }

@@ -1,19 +1,20 @@
-//! Charge by response: what a request cost after all, told by the head of its response.
+//! Charge by response: the true cost of a request, found in the head of its response.
 //!
-//! The layer takes its cost first, so that a caller without room is refused before any work is done. When
-//! the response is there, a charge function may say what the true cost is: what was too much is given
-//! back, what was too little is charged, if need be into debt. A request whose response never comes (its
-//! client left, or the inner service failed) keeps its first charge: the work was begun.
+//! The layer charges an estimate first, so that a caller over the limit is refused before any work is done. When
+//! the response is ready, a charge function may return the true cost. The difference is refunded or charged,
+//! into debt if necessary. The estimate stands if no response comes, because the client left or the inner
+//! service failed: the work was begun.
 
 use http::{HeaderName, response};
 
-/// The true cost of a request, by its response; `None`: as taken.
+/// A function that finds the true cost of a request in its response; `None` keeps the first charge.
 pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
-/// Only failures are charged: whoever logs in with the right password pays nothing, whoever guesses does.
-/// A failure is a status of 400 and above, and of a gRPC call a `grpc-status` other than 0 in the head of
-/// the response, where servers put it if there is no message before it. One that comes in trailers, after
-/// messages, is not seen, and nor is one in the body, as grpc-web has it: such a call is free.
+/// Charges failures only: a login with the right password costs nothing, a wrong guess costs a unit.
+///
+/// A failure is a status of 400 or above. For gRPC it is a `grpc-status` other than 0 in the head of the response,
+/// where servers put it if they send no message. A failure in trailers, or in the body as grpc-web has it, is not
+/// detected, so such a call is free.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -33,8 +34,8 @@ pub fn only_failures(response: &response::Parts) -> Option<u64> {
     (!failed && !failed_call).then_some(0)
 }
 
-/// The number in a response header, such as `x-tokens-used`. Without one, or if it is no whole number, the
-/// first charge stands.
+/// Charges the number in a response header, such as `x-tokens-used`. The first charge stands if the header is
+/// missing or is not a whole number.
 pub fn header(name: HeaderName) -> impl Fn(&response::Parts) -> Option<u64> + Send + Sync {
     move |response| number(response, name.as_str())
 }

@@ -1,9 +1,9 @@
-//! Who is calling, behind proxies: `X-Forwarded-For`, walked from the right.
+//! The address of a client behind proxies, from `X-Forwarded-For`, read from right to left.
 //!
-//! The right end is what trusted proxies write. Beginning with the peer, each address that is a trusted
-//! proxy's is believed about the one before it; the first that is not is the client, and whatever stands
-//! left of it was written by strangers. An entry that cannot be read ends the walk. The rules of a
-//! gatekeeper find the same client in the same list, and a test holds the two against each other.
+//! Each proxy appends the address it received the request from, so the right end is written by trusted proxies.
+//! The walk starts at the peer and goes on while the address is a trusted proxy's. The first address that is not
+//! is the client; everything to the left of it may be forged. An entry that cannot be parsed ends the walk.
+//! The rules of a gatekeeper find the same client in the same list; a test compares the two.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,14 +11,14 @@ use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName};
 
-/// How many entries are read, from the right: no chain of trusted proxies is longer.
+/// Maximum number of entries read, from the right; no chain of trusted proxies is longer.
 pub const ENTRIES_MAX: usize = 32;
-/// The same in bytes.
+/// Maximum number of bytes of the list that are read, from the right.
 pub const LIST_BYTES_MAX: usize = 2_048;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The networks of your proxies, whose `X-Forwarded-For` is believed.
+/// The networks of your proxies, whose `X-Forwarded-For` is trusted.
 ///
 /// ```
 /// use tollgate_tower::{KeyFrom, TrustedProxies};
@@ -31,7 +31,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies(Box<[Network]>);
 
-/// Why a text is no network, and what to write instead.
+/// The error for text that is not a network; its message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError(String);
 
@@ -51,13 +51,14 @@ impl TrustedProxies {
         networks.into_iter().map(str::parse).collect::<Result<_, _>>().map(TrustedProxies)
     }
 
-    /// Whether this is a proxy of yours.
+    /// Returns true if the address belongs to one of your proxies.
     pub fn trusts(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.0.iter().any(|network| network.contains(ip))
     }
 
-    /// The client that `peer` asks for; the peer itself, if it is no trusted proxy or does not tell.
+    /// The client on whose behalf `peer` sends the request. It is the peer itself if the peer is not a trusted
+    /// proxy or names no client.
     pub fn client_of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.trusts(peer) {
@@ -74,7 +75,7 @@ impl TrustedProxies {
     }
 }
 
-/// The entries of all lines, from the right. Lines are one list, as if they were written one after another.
+/// The entries of all header lines, from the right. Several lines are one list, in their order.
 fn entries(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
     let mut bytes_left = LIST_BYTES_MAX;
@@ -90,7 +91,7 @@ fn entries(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         })
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`, with a zone or in quotes if need be.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`, also with a zone or in quotes.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
     let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -102,7 +103,7 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
             (after.is_empty() || port.is_some_and(is_port)).then_some(())?;
             IpAddr::V6(without_zone(ip)?)
         }
-        // More than one colon, or none, is no IPv4 address with a port.
+        // Exactly one colon: an IPv4 address with a port.
         None => match text.split_once(':').filter(|(_, port)| !port.contains(':')) {
             Some((ip, port)) => IpAddr::V4(Ipv4Addr::from_str(ip).ok().filter(|_| is_port(port))?),
             None => Ipv4Addr::from_str(text)
@@ -119,7 +120,7 @@ fn without_zone(text: &str) -> Option<Ipv6Addr> {
     ip.parse().ok().filter(|_| is_name(zone))
 }
 
-/// A number, or the name that stands for a port which its proxy does not tell.
+/// Returns true for a port number, or for an obfuscated port such as `_hidden`.
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(name) => is_name(name),
@@ -132,11 +133,11 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(plain)
 }
 
-/// One network.
+/// A network: an address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: IpAddr,
-    /// How many bits count: up to 32 or 128.
+    /// Length of the prefix in bits: at most 32 for IPv4 and 128 for IPv6.
     prefix: u8,
 }
 
@@ -168,7 +169,7 @@ impl FromStr for Network {
                 .filter(|prefix| *prefix <= most)
                 .ok_or_else(|| bad(format!("needs a length from 0 to {most}: {example}")))?,
         };
-        // Addresses are compared in their plain form, so networks must have it too.
+        // Addresses are compared in canonical form, so networks are stored in it too.
         let (address, prefix) = match (address.to_canonical(), prefix) {
             (plain @ IpAddr::V4(_), 96..) if address.is_ipv6() => (plain, prefix - 96),
             _ => (address, prefix),
@@ -181,7 +182,7 @@ impl FromStr for Network {
     }
 }
 
-/// An address with all bits but the first ones cleared.
+/// Returns the address with all bits after the prefix cleared.
 pub(crate) fn first_bits(ip: IpAddr, prefix: u8) -> IpAddr {
     let cleared = |bits: u32| bits.saturating_sub(prefix.into());
     match ip {

@@ -1,4 +1,4 @@
-//! `GateDecision`: what was decided about a request, for the handlers behind the layer.
+//! `GateDecision`: the decision about a request, for the handlers behind the layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
 use crate::gate::DecisionDetails;
 
-/// What was decided about a request. The layer puts it into the extensions of the request, before the
-/// inner service sees it. Requests that no limit applies to have none, and nor have those that only limits
-/// in shadow mode, or soft ones with room left, apply to. Responses that are refusals have it,
-/// too; others if [`decision_in_response`](crate::RateLimitLayer::decision_in_response) asks for it.
+/// The decision about a request. The layer puts it into the extensions of the request before it calls the
+/// inner service.
+///
+/// A request has no decision if no limit applies to it, or only limits in shadow mode or soft limits that are
+/// not exceeded. Refusals carry it in the extensions of the response; other responses do if
+/// [`decision_in_response`](crate::RateLimitLayer::decision_in_response) is set.
 ///
 /// ```
 /// use tollgate_tower::GateDecision;
@@ -39,15 +41,15 @@ struct GateDecisionInner {
     retry_after_s: Option<u64>,
     reset_after: Wait,
     delay: Wait,
-    /// A copy: a count of who shares the name would be one for all processors.
+    /// A copy of the name, because an `Arc` would make all processors write to one reference count.
     policy: Option<ArrayString<{ PolicyName::MAX_LEN }>>,
     rule: Option<Box<str>>,
     fields: RateLimitFields,
-    /// Empty unless refused.
+    /// The problem document of a refusal; empty when allowed.
     problem: Bytes,
     message: Box<str>,
     layers: LayerNumbers,
-    /// Whether its layer is to put it into the response.
+    /// True if the layer puts the decision into the extensions of the response.
     in_response: bool,
 }
 
@@ -81,63 +83,62 @@ impl GateDecision {
         }))
     }
 
-    /// Whether the request may go on.
+    /// Returns true if the request may go on to the inner service.
     pub fn allowed(&self) -> bool {
         self.0.refusal.is_none()
     }
 
-    /// Why it may not.
+    /// The reason for a refusal; `None` when allowed.
     pub fn refusal(&self) -> Option<Refusal> {
         self.0.refusal
     }
 
-    /// Who decided.
+    /// The part that decided, such as the table in this process or a shared store.
     pub fn decided_by(&self) -> DecidedBy {
         self.0.decided_by
     }
 
-    /// The instant of the question.
+    /// The instant of the decision.
     pub fn at(&self) -> Micros {
         self.0.at
     }
 
-    /// The binding limit's capacity; 0 if no enforced limit was asked.
+    /// The binding limit's capacity; 0 if no enforced limit applied.
     pub fn capacity(&self) -> u64 {
         self.0.capacity
     }
 
-    /// Whole units of the binding limit still takeable, before a response settles anything.
+    /// Whole units left of the binding limit, before the response settles the charge.
     pub fn remaining(&self) -> u64 {
         self.0.remaining
     }
 
-    /// Zero when allowed; otherwise the wait after which the same request passes.
+    /// The wait after which the same request is allowed; zero when it is allowed now.
     pub fn retry_after(&self) -> Wait {
         self.0.retry_after
     }
 
-    /// The integer of `Retry-After`: whole seconds, at least 1. `None` when allowed, and when no wait
-    /// helps.
+    /// The value of `Retry-After`: whole seconds, at least 1. `None` when allowed, and when no wait helps.
     pub fn retry_after_s(&self) -> Option<u64> {
         self.0.retry_after_s
     }
 
-    /// Until the binding limit is as good as fresh.
+    /// The wait until the binding limit is back at its full capacity.
     pub fn reset_after(&self) -> Wait {
         self.0.reset_after
     }
 
-    /// How long the request was held back.
+    /// The delay that a queue imposed on the request.
     pub fn delay(&self) -> Wait {
         self.0.delay
     }
 
-    /// What clients call the binding limit, such as `api-1m`.
+    /// The binding limit's name in header fields, such as `api-1m`.
     pub fn policy(&self) -> Option<&str> {
         self.0.policy.as_deref()
     }
 
-    /// The rule that the binding limit is of, if rules decided.
+    /// The name of the binding limit's rule, if a gatekeeper decided.
     pub fn rule(&self) -> Option<&str> {
         self.0.rule.as_deref()
     }
@@ -147,8 +148,8 @@ impl GateDecision {
         &self.0.problem
     }
 
-    /// The status of the response: 503 while the store does not answer, 429 of any other refusal, 200
-    /// when allowed.
+    /// The status of the response: 503 for a refusal because the store is unavailable, 429 for every other refusal,
+    /// and 200 when allowed.
     pub fn status(&self) -> StatusCode {
         match self.0.refusal {
             None => StatusCode::OK,
@@ -157,17 +158,17 @@ impl GateDecision {
         }
     }
 
-    /// The sentence of a refusal for people; empty when allowed.
+    /// The human-readable sentence of a refusal; empty when allowed.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The header fields that tell of it.
+    /// The header fields that report the decision to the client.
     pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         self.0.fields.iter()
     }
 
-    /// Adds its header fields; those that are there already stay or not.
+    /// Adds the header fields of the decision. `replace` says if they overwrite fields that are there already.
     pub(crate) fn write_to(&self, headers: &mut HeaderMap, replace: bool) {
         headers.reserve(self.0.fields.len());
         for (name, value) in self.0.fields.iter() {
@@ -183,12 +184,13 @@ impl GateDecision {
         !self.0.fields.is_empty()
     }
 
-    /// Whether its layer was told to put it into the response.
+    /// Returns true if the layer puts the decision into the extensions of the response.
     pub(crate) fn is_wanted_in_response(&self) -> bool {
         self.0.in_response
     }
 
-    /// Whether somebody outside wants to see it: a layer around this one compares it with its own.
+    /// Returns true if the response must carry the decision: for the user, or for an outer layer, which
+    /// compares it with its own.
     pub(crate) fn is_reported_outside(&self) -> bool {
         self.0.in_response || self.0.layers.is_nested()
     }
@@ -197,7 +199,7 @@ impl GateDecision {
         self.0.layers
     }
 
-    /// Whether this one leaves its client less room than another.
+    /// Returns true if this decision leaves the client less room than `other`.
     pub(crate) fn is_tighter_than(&self, other: &GateDecision) -> bool {
         other.allowed() && (!self.allowed() || self.remaining() < other.remaining())
     }
@@ -231,8 +233,8 @@ impl fmt::Debug for GateDecision {
     }
 }
 
-/// The layers that have decided about a request, by number. Bound: the last four; a layer that is applied
-/// again with more than three others between goes unnoticed.
+/// Numbers of the layers that have decided about a request. Bound: the last four, so a layer that is applied
+/// twice with more than three others in between is not detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerNumbers([u32; 4]);
 
@@ -241,7 +243,7 @@ impl LayerNumbers {
         self.0.contains(&layer)
     }
 
-    /// Whether there is one around the last.
+    /// Returns true if the last layer has another one around it.
     fn is_nested(self) -> bool {
         self.0[1] != 0
     }

@@ -1,7 +1,7 @@
 //! `ResponseFuture`: a request on its way through the layer.
 //!
-//! Dropped before the inner service was called, a request gives back what it was charged. After that its
-//! charge stands: the work was begun, and a client that leaves early must not work for free.
+//! A future that is dropped before the inner service was called refunds its charge. After that the charge
+//! stands: the work was begun, and a client that disconnects early must not get it for free.
 
 use std::fmt;
 use std::future::Future;
@@ -31,28 +31,28 @@ pin_project! {
 pin_project! {
     #[project = StateProjected]
     enum RequestState<S, B, F, R> {
-        // The gate has yet to answer.
+        // The gate has not answered yet.
         Deciding { answer: BoxFuture<(GateRequest, GateVerdict)>, deferred: Option<DeferredRequest<S, B>> },
-        // A queue holds the request back.
+        // A queue delays the request.
         Waiting { sleep: BoxFuture<()>, waiting: DelayedRequest<S, B> },
-        // The inner service is at work.
+        // The inner service is running.
         Inner { #[pin] future: F, held: AdmittedRequest },
-        // A store is being told the true cost.
+        // The true cost is being sent to a store.
         Settling { settling: BoxFuture<()>, response: Option<Response<GatedBody<R>>> },
-        // Refused.
+        // The request was refused.
         Refused { response: Option<Response<Bytes>> },
     }
 }
 
-/// What a request needs once it is decided.
+/// The parts of a request that are needed after its decision.
 pub(crate) struct DeferredRequest<S, B> {
-    /// Ready.
+    /// The inner service, which `poll_ready` found ready.
     pub(crate) inner: S,
     pub(crate) config: Arc<LayerConfig>,
     pub(crate) body: B,
 }
 
-/// A request that is held back. Dropped, it gives back what it was charged.
+/// A delayed request. Dropping it refunds its charge.
 struct DelayedRequest<S, B> {
     request: Option<(Request<B>, S)>,
     held: AdmittedRequest,
@@ -101,7 +101,7 @@ impl<S, B, R> RequestState<S, B, S::Future, R>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    /// What follows once the gate has answered.
+    /// The state that follows the gate's answer.
     fn decided(
         deferred: DeferredRequest<S, B>,
         (mut question, answered): (GateRequest, GateVerdict),
@@ -163,7 +163,7 @@ where
     }
 }
 
-/// The belief behind each `expect` here.
+/// The assumption behind each `expect` here.
 const POLLED_ONCE: &str = "a future is not polled again once it is ready";
 
 impl<S, B, F, R> fmt::Debug for ResponseFuture<S, B, F, R> {
@@ -173,7 +173,7 @@ impl<S, B, F, R> fmt::Debug for ResponseFuture<S, B, F, R> {
             RequestState::Waiting { .. } => "Waiting",
             RequestState::Inner { .. } => "Inner",
             RequestState::Settling { .. } => "Settling",
-            RequestState::Refused { .. } => "Answered",
+            RequestState::Refused { .. } => "Refused",
         };
         f.debug_tuple("ResponseFuture").field(&state).finish()
     }

@@ -1,7 +1,7 @@
-//! `Gate`: whatever the layer can ask whether a request may pass.
+//! `Gate`: the interface through which the layer gets its decisions.
 //!
-//! There are two: [`KeyedGate`](crate::KeyedGate), limits of your own over a limiter in this process, and a whole
-//! `Gatekeeper`, with the feature `rules`. A third is one method to write.
+//! There are two gates: [`KeyedGate`](crate::KeyedGate), with limits of your own over a limiter in this process, and
+//! a whole `Gatekeeper`, with the feature `rules`. A gate of your own has one method to write.
 
 use std::fmt;
 use std::future::Future;
@@ -18,28 +18,26 @@ use tollgate::{DecidedBy, Wait};
 use crate::decision::{GateDecision, LayerNumbers};
 use crate::warning::Warning;
 
-/// A future in a box: what a gate needs that has to wait.
+/// A boxed future, for gates that have to wait.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Whatever the layer can ask whether a request may pass.
+/// A source of decisions for the layer.
 pub trait Gate: Send + Sync + 'static {
-    /// Decides about a request, at once or later. Whatever it waits for needs a deadline of its own:
-    /// the layer waits as long as it does. A gate that waits [takes](GateRequest::take) the question along,
-    /// and brings it back with the answer.
+    /// Decides about a request, at once or later. The layer sets no deadline, so a gate that waits needs one of its
+    /// own. Such a gate [takes](GateRequest::take) the request and returns it with the verdict.
     fn ask(&self, question: &mut GateRequest) -> GateAnswer;
 }
 
-/// An answer that is there, or one to wait for.
+/// An answer that is ready, or one to wait for.
 pub enum GateAnswer {
-    /// Decided.
+    /// The verdict is ready.
     Now(GateVerdict),
-    /// Somebody else has to be asked.
+    /// The verdict needs a wait, for example for a remote store.
     Later(BoxFuture<(GateRequest, GateVerdict)>),
 }
 
 impl GateAnswer {
-    /// Asks somebody who may have to wait, and looks once whether the answer is ready, as it is over a
-    /// store in this process.
+    /// Starts `ask` and polls it once: over a store in this process the verdict is ready then.
     pub fn of<F>(question: &mut GateRequest, ask: impl FnOnce(GateRequest) -> F) -> GateAnswer
     where
         F: Future<Output = (GateRequest, GateVerdict)> + Send + 'static,
@@ -64,74 +62,74 @@ impl fmt::Debug for GateAnswer {
     }
 }
 
-/// A request, and what the layer knows about it.
+/// A request and what the layer knows about it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct GateRequest {
     /// The request without its body.
     pub head: request::Parts,
-    /// The address at the other end of the connection, if the layer finds it.
+    /// The address of the connection's peer, if the layer finds it.
     pub peer: Option<IpAddr>,
-    /// What it costs, if the layer was told; otherwise as the gate sees it.
+    /// The cost given by the layer's cost function; `None` leaves the cost to the gate.
     pub cost: Option<u64>,
-    /// How long the layer can hold it back. `None`: a delay is a refusal.
+    /// The longest delay that the layer accepts; `None` turns every delay into a refusal.
     pub max_wait: Option<Duration>,
-    /// The layer will tell the true cost once the response is there.
+    /// True if the layer may report another cost when the response is ready.
     pub settles: bool,
-    /// Whether to look for signs of misuse: true for the first requests of a layer only.
+    /// True if the gate should look for signs of misuse, as it does for the first requests of a layer.
     pub watching: bool,
     pub(crate) dialects: Option<Arc<[Dialect]>>,
     pub(crate) layers: LayerNumbers,
     pub(crate) in_response: bool,
 }
 
-/// What a gate says, in the words that clients are told.
+/// A gate's decision, and how to report it to clients.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionDetails<'a> {
-    /// The decision as clients are told.
+    /// The values for the client: limits, units left, waits.
     pub reply: &'a RateLimitReply<'a>,
-    /// In these header dialects, unless the layer has its own.
+    /// The header dialects to use if the layer has none of its own.
     pub dialects: &'a [Dialect],
-    /// Who decided.
+    /// The part that decided, such as the table in this process or a shared store.
     pub decided_by: DecidedBy,
-    /// How long to hold an admitted request; at most the question's `max_wait`.
+    /// The delay of an admitted request; at most the request's `max_wait`.
     pub delay: Wait,
-    /// What clients call the binding limit.
+    /// The binding limit's name in header fields.
     pub policy: Option<&'a PolicyName>,
-    /// The rule that it is of.
+    /// The name of the binding limit's rule.
     pub rule: Option<&'a str>,
-    /// Limits that are exceeded and only warn.
+    /// Soft limits that are exceeded: they warn and do not refuse.
     pub warnings: &'a [&'a PolicyName],
 }
 
 impl GateRequest {
-    /// The question, with an empty one left in its place: for a gate that has to wait.
+    /// Moves the request out and leaves an empty one in its place, for a gate that has to wait.
     #[must_use]
     pub fn take(&mut self) -> GateRequest {
         let empty = GateRequest { head: Request::new(()).into_parts().0, dialects: None, ..*self };
         std::mem::replace(self, empty)
     }
 
-    /// The answer to it.
+    /// A verdict with a decision.
     pub fn decided(&self, said: &DecisionDetails<'_>) -> GateVerdict {
         let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
         let decision = GateDecision::new(said, dialects, (self.layers, self.in_response));
         GateVerdict::new(VerdictKind::Decided(decision))
     }
 
-    /// No limit applies.
+    /// The verdict for a request to which no limit applies.
     pub fn unlimited(&self) -> GateVerdict {
         GateVerdict::new(VerdictKind::Unlimited)
     }
 
-    /// The header field that says who is calling stands twice, with different values: whichever was
-    /// believed, the caller might have chosen it.
+    /// The verdict for a request whose identifying header field appears twice with different values. Either value
+    /// may be forged, so the layer answers with 400.
     pub fn ambiguous_header(&self, header: HeaderName) -> GateVerdict {
         GateVerdict::new(VerdictKind::AmbiguousHeader(header))
     }
 }
 
-/// A question's answer.
+/// The result of asking a gate about a request.
 #[derive(Debug)]
 pub struct GateVerdict {
     pub(crate) kind: VerdictKind,
@@ -151,29 +149,29 @@ impl GateVerdict {
         GateVerdict { kind: finding, admission: None, warning: None }
     }
 
-    /// What an admitted request holds.
+    /// Adds what an admitted request holds until its work is over.
     #[must_use]
     pub fn holding(self, pass: Option<Box<dyn Admission>>) -> GateVerdict {
         GateVerdict { admission: pass, ..self }
     }
 
-    /// Something looks wrong about how the layer is used.
+    /// Adds a warning about how the layer is used.
     #[must_use]
     pub fn warning(self, warning: Option<Warning>) -> GateVerdict {
         GateVerdict { warning, ..self }
     }
 }
 
-/// What an admitted request holds until its work is over: a charge that can still be settled, or a place
-/// among the work in flight.
+/// The hold of an admitted request until its work is over: a charge that can still be settled, or a slot of a
+/// concurrency limit.
 ///
-/// Dropping it means that the work is over: the body of the response has ended, or nobody waits for it any
-/// more. The charge stands then, because the work was begun.
+/// Dropping it means that the work is over: the body of the response has ended, or the client has
+/// disconnected. The charge stands then, because the work was begun.
 pub trait Admission: fmt::Debug + Send + Sync {
-    /// The head of the response is there. `cost` is the true cost, if the layer's charge function told
-    /// it. `Some`: to be waited for before the response goes on.
+    /// Settles the charge when the head of the response is ready. `cost` is the true cost, if the layer's charge
+    /// function found it. The layer awaits the returned future before it passes the response on.
     fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>>;
 
-    /// The work was never begun.
+    /// Refunds the charge, because the work was never begun.
     fn give_back(self: Box<Self>);
 }

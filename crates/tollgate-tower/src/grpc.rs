@@ -1,9 +1,9 @@
-//! A refusal in gRPC: a response of headers only, with the status in them.
+//! Refusals in gRPC: a response of headers only, with the status in them.
 //!
-//! Status 8, `RESOURCE_EXHAUSTED`; status 14, `UNAVAILABLE`, while the store does not answer, which is what
-//! clients make of HTTP 503; status 3, `INVALID_ARGUMENT`, where the request itself is wrong. `grpc-retry-pushback-ms` tells clients that retry by themselves how long
-//! to wait, or not to. `grpc-status-details-bin` has the same as a `google.rpc.RetryInfo`, for those that
-//! read rich errors: three small messages, written by hand.
+//! The status is 8, `RESOURCE_EXHAUSTED`; 14, `UNAVAILABLE`, while the store is unavailable, as gRPC clients map
+//! HTTP 503; or 3, `INVALID_ARGUMENT`, if the request itself is wrong. `grpc-retry-pushback-ms` tells clients with
+//! automatic retries how long to wait, or not to retry. `grpc-status-details-bin` has the same wait as a
+//! `google.rpc.RetryInfo`, for clients that read rich errors: three small messages, encoded by hand.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -16,11 +16,11 @@ const INVALID_ARGUMENT: u32 = 3;
 const RESOURCE_EXHAUSTED: u32 = 8;
 const UNAVAILABLE: u32 = 14;
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
-/// The longest that a `google.protobuf.Duration` can tell, in seconds: about 10,000 years.
+/// The maximum of a `google.protobuf.Duration` in seconds: about 10,000 years.
 const DURATION_S_MAX: u64 = 315_576_000_000;
 
-/// What a gRPC response to this request has to call itself; `None`: the client speaks something else.
-/// Clients of grpc-web accept a status in headers as well, under the name that they asked with.
+/// The content type of a gRPC response to this request; `None` if the client does not speak gRPC.
+/// grpc-web clients also accept a status in headers, with the content type of their request.
 pub(crate) fn content_type(head: &request::Parts) -> Option<HeaderValue> {
     let value = head.headers.get(CONTENT_TYPE)?;
     let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
@@ -31,14 +31,14 @@ pub(crate) fn content_type(head: &request::Parts) -> Option<HeaderValue> {
     }
 }
 
-/// The refusal. Its body is empty: whoever sends it ends the stream with the headers.
+/// The response to a refused request. Its body is empty, so the server ends the stream with the headers.
 pub(crate) fn refused(decision: &GateDecision, content_type: HeaderValue) -> Response<Bytes> {
     let code = match decision.refusal() {
         Some(Refusal::StoreUnavailable) => UNAVAILABLE,
         _ => RESOURCE_EXHAUSTED,
     };
     let message = decision.message().to_owned();
-    // Less than nothing: do not retry.
+    // A negative number means: do not retry.
     let pushback = decision.retry_after().millis().map_or("-1".into(), |ms| ms.max(1).to_string());
     let details = base64(&status(code, &message, decision.retry_after()));
     let fields = [
@@ -49,15 +49,15 @@ pub(crate) fn refused(decision: &GateDecision, content_type: HeaderValue) -> Res
     headers_only_response(code, content_type, fields)
 }
 
-/// The answer to a request that is wrong.
+/// The response to an invalid request.
 pub(crate) fn invalid(message: &str, content_type: HeaderValue) -> Response<Bytes> {
-    // The one character of a header's name that has to be escaped here.
+    // The only character of a header name that has to be escaped here.
     let message = message.replace('%', "%25");
     let fields = [(const { HeaderName::from_static("grpc-message") }, message)];
     headers_only_response(INVALID_ARGUMENT, content_type, fields)
 }
 
-/// A call that ends with its headers. The text of the fields is plain ASCII, a percent sign escaped.
+/// A response that ends with its headers. The text of the fields must be plain ASCII with percent signs escaped.
 fn headers_only_response(
     status: u32,
     content_type: HeaderValue,
@@ -75,7 +75,7 @@ fn headers_only_response(
     response
 }
 
-/// `google.rpc.Status`: code = 1, message = 2, details = 3, each of them an `Any`: type_url = 1, value = 2.
+/// Encodes a `google.rpc.Status`: code = 1, message = 2, details = 3. A detail is an `Any`: type_url = 1, value = 2.
 fn status(code: u32, message: &str, retry_after: Wait) -> Vec<u8> {
     let mut status = Vec::with_capacity(128);
     number(&mut status, 1, code.into());
@@ -89,7 +89,7 @@ fn status(code: u32, message: &str, retry_after: Wait) -> Vec<u8> {
     status
 }
 
-/// `google.rpc.RetryInfo`: retry_delay = 1, a `Duration`: seconds = 1, nanos = 2.
+/// Encodes a `google.rpc.RetryInfo`: retry_delay = 1, a `Duration`: seconds = 1, nanos = 2.
 fn retry_info(micros: u64) -> Vec<u8> {
     let mut delay = Vec::with_capacity(16);
     number(&mut delay, 1, (micros / 1_000_000).min(DURATION_S_MAX));
@@ -99,7 +99,7 @@ fn retry_info(micros: u64) -> Vec<u8> {
     info
 }
 
-/// A field with a number; 0 is what is not there.
+/// Appends a field with a number; 0 is the default and is left out.
 fn number(out: &mut Vec<u8>, field: u8, number: u64) {
     if number > 0 {
         out.push(field << 3);
@@ -107,7 +107,7 @@ fn number(out: &mut Vec<u8>, field: u8, number: u64) {
     }
 }
 
-/// A field with text or another message.
+/// Appends a field with text or another message.
 fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     out.push(field << 3 | 2);
     varint(out, bytes.len() as u64);
@@ -122,7 +122,7 @@ fn varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Without padding, as gRPC has it.
+/// Encodes without padding, as gRPC wants binary headers.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

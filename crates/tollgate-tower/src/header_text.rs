@@ -1,8 +1,9 @@
-//! What the header fields of a request say that keys and rules are made of.
+//! Values of header fields from which keys and facts are built.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-/// The one value of a field; `Err` if there are several different ones. The host of a target is one.
+/// The only value of a field; `Err` if it has several different ones. The host in the request target counts as
+/// a value of `host`.
 pub(crate) fn single_value<'a>(
     headers: &'a HeaderMap,
     uri: &'a Uri,
@@ -14,9 +15,9 @@ pub(crate) fn single_value<'a>(
     if values.all(|other| Some(other) == first) { Ok(first) } else { Err(()) }
 }
 
-/// The value of a field that a request without it has elsewhere: in HTTP/2 the host is part of the target.
+/// The value of `host` in the request target, where HTTP/2 has it; `None` for every other field.
 pub(crate) fn host_of_target<'a>(name: &str, uri: &'a Uri) -> Option<&'a str> {
     let authority = uri.authority().filter(|_| name == "host")?.as_str();
-    // Without a user, whom `Host` never has either.
+    // Without user information, which `Host` never contains.
     authority.rsplit('@').next()
 }

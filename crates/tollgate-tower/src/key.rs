@@ -1,4 +1,4 @@
-//! `KeyFrom`: whose units a request takes.
+//! `KeyFrom`: the source of a request's key.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -13,13 +13,13 @@ use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::GateRequest;
 use crate::header_text::single_value;
 
-/// How many bits of an IPv6 address are one caller: a household or a rented server has at least a /64, and
-/// can use any address in it.
+/// Default length of the IPv6 prefix that counts as one caller. A household or a rented server has at least a
+/// /64 and can use any address in it.
 pub const IPV6_PREFIX: u8 = 64;
 
-/// Where the key of a request comes from.
+/// The source of a request's key.
 ///
-/// Parts are named and carry their lengths, so no caller can choose a value that looks like another's key:
+/// The parts of a key carry their names and lengths, so no caller can choose a value that looks like another key:
 /// the user "192.0.2.1" is not the address 192.0.2.1.
 ///
 /// ```
@@ -46,35 +46,35 @@ enum KeySource {
         proxies: Option<TrustedProxies>,
         ipv6_prefix: u8,
     },
-    /// The field, and what its part of the key is called: no header is an `ip` or a `path`.
+    /// The field, and the name of its part: a prefix keeps it apart from `ip` and `path`.
     Header(HeaderName, Box<str>),
     Path,
-    /// What its part of the key is called, likewise; and the value.
+    /// The name of its part, also with a prefix, and the function that finds the value.
     Named(Box<str>, Box<KeyValueFn>),
     Or(Box<[KeyFrom; 2]>),
     And(Box<[KeyFrom; 2]>),
 }
 
 impl KeyFrom {
-    /// One key for all: the limit is of everybody together.
+    /// One key for all requests: everybody shares one limit.
     pub fn global() -> KeyFrom {
         KeyFrom(KeySource::Global)
     }
 
-    /// The address at the other end of the connection, of IPv6 its first 64 bits. Where the layer finds it:
-    /// [`RateLimitLayer::peer`](crate::RateLimitLayer::peer). Behind a proxy that is the proxy's:
-    /// [`client_ip_behind`](KeyFrom::client_ip_behind).
+    /// The address of the connection's peer; for IPv6 its first 64 bits. The layer finds it with
+    /// [`RateLimitLayer::peer`](crate::RateLimitLayer::peer). Behind a proxy it is the proxy's address: use
+    /// [`client_ip_behind`](KeyFrom::client_ip_behind) there.
     pub fn client_ip() -> KeyFrom {
         KeyFrom(KeySource::ClientIp { proxies: None, ipv6_prefix: IPV6_PREFIX })
     }
 
-    /// The client's address as these proxies tell it in `X-Forwarded-For`.
+    /// The client's address as these proxies report it in `X-Forwarded-For`.
     pub fn client_ip_behind(proxies: TrustedProxies) -> KeyFrom {
         KeyFrom(KeySource::ClientIp { proxies: Some(proxies), ipv6_prefix: IPV6_PREFIX })
     }
 
-    /// How many bits of IPv6 addresses are one caller, at most 128; of a key that is no address nothing
-    /// changes.
+    /// Sets the length of the IPv6 prefix that counts as one caller, at most 128. Keys that are not addresses do
+    /// not change.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> KeyFrom {
         self.set_prefix(bits.min(128));
@@ -91,26 +91,26 @@ impl KeyFrom {
         }
     }
 
-    /// The value of a header field, such as an API key. An empty one is none. A request that has it twice
-    /// with different values is answered with 400: the service behind might read the other one. The `host`
-    /// of an HTTP/2 request is that of its target, and a field that says otherwise is a different value.
+    /// The value of a header field, such as an API key. An empty value counts as missing. A request that has the
+    /// field twice with different values gets a 400, because the service behind might read the other one. The `host` of
+    /// an HTTP/2 request is in its target, and a `host` field with another value is a different value.
     ///
-    /// Whatever a client can invent buys it a fresh limit: have somebody outside check the value, or limit
+    /// A client gets a fresh limit for each value that it invents: verify the value in an outer layer, or limit
     /// addresses as well, in a layer around this one.
     pub fn header(name: HeaderName) -> KeyFrom {
         let part = format!("header.{name}").into();
         KeyFrom(KeySource::Header(name, part))
     }
 
-    /// The path as it was sent. Only for routes that match one path exactly: where a path has parameters,
-    /// or several spellings, a caller who varies it gets a limit for each. The route's own name is
-    /// better: with axum, `KeyFrom::new("route", …)` of its `MatchedPath`.
+    /// The path as it was sent. Use it only for routes that match one path exactly: if a path has parameters or
+    /// several spellings, a caller gets a separate limit for each variant. The route's own name is better: with
+    /// axum, `KeyFrom::new("route", …)` of its `MatchedPath`.
     pub fn path() -> KeyFrom {
         KeyFrom(KeySource::Path)
     }
 
-    /// A named value of your own; `None`, or an empty one: there is none. Whatever its name, it is none of
-    /// the parts that are here already.
+    /// A named value of your own; `None` and an empty value count as missing. Its name never collides with the
+    /// built-in parts.
     pub fn new(
         name: &str,
         value: impl for<'a> Fn(&'a request::Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
@@ -118,21 +118,21 @@ impl KeyFrom {
         KeyFrom(KeySource::Named(format!("own.{name}").into(), Box::new(value)))
     }
 
-    /// The other one where this one finds nothing.
+    /// Falls back to `other` if this source finds nothing.
     #[must_use]
     pub fn or(self, other: KeyFrom) -> KeyFrom {
         KeyFrom(KeySource::Or(Box::new([self, other])))
     }
 
-    /// Both together: a limit for each pair, such as path and address. If either finds nothing, so does
-    /// the pair.
+    /// Combines two sources: each pair, such as path and address, has a limit of its own. The pair is missing if
+    /// either part is.
     #[must_use]
     pub fn and(self, other: KeyFrom) -> KeyFrom {
         KeyFrom(KeySource::And(Box::new([self, other])))
     }
 
-    /// Adds the key of a request; `false`: there is none, and nothing is added. `Err`: this field stands
-    /// twice.
+    /// Appends the key of a request. Returns false, and appends nothing, if there is none. The error is a header
+    /// field that appears twice with different values.
     pub(crate) fn write(
         &self,
         question: &GateRequest,
@@ -163,7 +163,7 @@ impl KeyFrom {
                 let mark = key.as_bytes().len();
                 let found = both[0].write(question, key)? && both[1].write(question, key)?;
                 if !found {
-                    // The first half without the second is a key that nobody asked for.
+                    // The first part alone would be a different key.
                     key.truncate(mark);
                 }
                 return Ok(found);
@@ -175,7 +175,7 @@ impl KeyFrom {
         Ok(true)
     }
 
-    /// Whether it goes by the peer's address without knowing of proxies.
+    /// Returns true if it uses the peer's address and trusts no proxy.
     pub(crate) fn trusts_nobody(&self) -> bool {
         match &self.0 {
             KeySource::ClientIp { proxies, .. } => proxies.is_none(),
@@ -184,13 +184,13 @@ impl KeyFrom {
         }
     }
 
-    /// Whether all requests are meant to have one key.
+    /// Returns true if all requests share one key on purpose.
     pub(crate) fn is_global(&self) -> bool {
         matches!(self.0, KeySource::Global)
     }
 }
 
-/// Adds an address in its one form: IPv4 in IPv6 clothes is IPv4.
+/// Appends an address in canonical form: an IPv4-mapped IPv6 address becomes IPv4.
 fn add_address(key: &mut KeyBuf, ip: IpAddr, ipv6_prefix: u8) {
     let ip = ip.to_canonical();
     let mut text = ArrayString::<48>::new();

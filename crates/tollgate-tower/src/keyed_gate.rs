@@ -1,4 +1,4 @@
-//! `KeyedGate`: limits of your own over a limiter in this process.
+//! `KeyedGate`: a gate with limits of your own, over a limiter in this process.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,8 +22,8 @@ use crate::gate::{
 use crate::key::KeyFrom;
 use crate::warning::Warning;
 
-/// Limits that each caller has: one, or several that all must allow. Several are one decision: a refusal
-/// charges none of them.
+/// A gate that gives each caller the same limits: one, or several that must all allow. Several limits are one
+/// decision: a refusal charges none of them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,33 +48,33 @@ pub struct KeyedGate<C = SystemClock> {
     shared_key_detector: SharedKeyDetector,
 }
 
-/// A limit and what clients call it.
+/// A limit and its name in header fields.
 #[derive(Debug)]
 struct GateLimit {
     limit: Limit,
     policy: PolicyName,
 }
 
-/// What to do with requests that have no key.
+/// The treatment of requests without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WithoutKey {
-    /// They share one key: leaving out what one is known by buys nothing.
+    /// They share one key, so that a client gains nothing by leaving out its key.
     #[default]
     Shared,
     /// They are refused.
     Refused,
-    /// They pass without a limit: only for where something else keeps them out.
+    /// They pass without a limit. Use it only if something else keeps such requests out.
     Passed,
 }
 
-/// These limits make no gate.
+/// The error for limits that do not make a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitsError {
-    /// So many are not what a decision holds.
+    /// The number of limits is 0 or more than a decision can hold.
     Number(usize),
-    /// The first and the second of these, counted from 1, would share their counts: each request would be
-    /// charged twice.
+    /// The limits at these two positions, counted from 1, share their counts, so each request would be charged
+    /// twice.
     Alike(usize, usize),
 }
 
@@ -97,9 +97,11 @@ impl fmt::Display for LimitsError {
 impl std::error::Error for LimitsError {}
 
 impl<C: Clock + 'static> KeyedGate<C> {
-    /// These limits, for each client address. Give them names: clients are told of them by name, and
-    /// limits of one name, algorithm and period share their counts. Within one gate that is an error; two
-    /// gates over one limiter may mean it, and charge one key twice if they do not.
+    /// Makes a gate with these limits for each client address.
+    ///
+    /// Give the limits names: header fields report them by name, and limits with the same name, algorithm and period
+    /// share their counts. Within one gate that is an error. Two gates over one limiter may share counts on purpose;
+    /// otherwise they charge one key twice.
     pub fn new(
         limiter: Arc<Limiter<MemoryStore, C>>,
         limits: impl IntoIterator<Item = Limit>,
@@ -128,20 +130,20 @@ impl<C: Clock + 'static> KeyedGate<C> {
         })
     }
 
-    /// Whose units are counted, instead of each client address's.
+    /// Sets the source of the key; the default is the client address.
     #[must_use]
     pub fn key(self, key: KeyFrom) -> KeyedGate<C> {
         KeyedGate { key, ..self }
     }
 
-    /// What to do with requests that have no key.
+    /// Sets the treatment of requests without a key.
     #[must_use]
     pub fn without_key(self, without_key: WithoutKey) -> KeyedGate<C> {
         KeyedGate { without_key, ..self }
     }
 
-    /// Decides under all limits at one instant. `outcomes` is filled: there is room for sixteen, too much to
-    /// be handed back and forth.
+    /// Decides under all limits at one instant. `outcomes` is filled in place: it has room for sixteen, too large to
+    /// return by value.
     fn decide(
         &self,
         question: &GateRequest,
@@ -156,7 +158,7 @@ impl<C: Clock + 'static> KeyedGate<C> {
         };
         outcomes.clear();
         match &*self.limits {
-            // Nearly always, and the shortest way: the table answers while the clock is read.
+            // The usual case, and the fastest path: the lookup in the table overlaps with reading the clock.
             [only] => {
                 let decision = match only.limit.is_queue() {
                     false => self.limiter.take(&only.limit, key, cost),
@@ -173,8 +175,8 @@ impl<C: Clock + 'static> KeyedGate<C> {
         }
     }
 
-    /// Decides for an asker who can wait so long. What would take longer is taken back and asked for at
-    /// once instead, which is a refusal unless somebody has left the line meanwhile.
+    /// Decides for a request that can wait up to `max_wait`. If the delay is longer, it refunds the charge and decides
+    /// again without a wait, which refuses unless the queue has become shorter meanwhile.
     fn decide_within(
         &self,
         question: &GateRequest,
@@ -318,26 +320,27 @@ fn give_back<C: Clock>(
 }
 
 thread_local! {
-    /// The key of the request that this thread decides: its memory is used again for the next.
+    /// The key of the request that this thread decides; its memory is reused for the next.
     static SCRATCH: Cell<KeyBuf> = const { Cell::new(KeyBuf::new()) };
 }
 
-/// What a thread keeps of its scratch at most: a longer key gives its memory back.
+/// Maximum capacity of the scratch buffer that a thread keeps; a larger one is freed.
 const SCRATCH_BYTES_MAX: usize = 4_096;
 
-/// Taken and put back, not borrowed: whoever asks a gate while one is asked gets a fresh one.
+/// Calls `act` with the scratch buffer. The buffer is taken and put back, not borrowed: a nested call gets a new
+/// one.
 fn with_scratch<T>(act: impl FnOnce(&mut KeyBuf) -> T) -> T {
     let mut key = SCRATCH.take();
     key.clear();
     let done = act(&mut key);
-    // Its memory, not its length: a long key that was found wanting has been taken away again.
+    // The capacity, not the length: a long key may have been truncated again.
     if key.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(key);
     }
     done
 }
 
-/// What a request was charged, until its response is there.
+/// The charge of a request until its response is ready.
 struct KeyedAdmission<C> {
     limiter: Arc<Limiter<MemoryStore, C>>,
     limits: Arc<[GateLimit]>,
@@ -367,29 +370,29 @@ impl<C: Clock> Admission for KeyedAdmission<C> {
 }
 
 impl<C> fmt::Debug for KeyedAdmission<C> {
-    /// Without the key, which is somebody's name or secret.
+    /// Leaves out the key, which may be a name or a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedPass").finish_non_exhaustive()
+        f.debug_struct("KeyedAdmission").finish_non_exhaustive()
     }
 }
 
-/// Whether requests of several callers all have one key. Four numbers, whoever asks.
+/// Detects that requests of several callers all have one key. Its size is fixed.
 #[derive(Debug, Default)]
 struct SharedKeyDetector {
     hasher: RandomState,
     requests: AtomicU32,
     first_key: AtomicU64,
     first_caller: AtomicU64,
-    /// There is another key, so all is well.
+    /// True once a second key was seen: nothing is wrong then.
     several_keys: AtomicBool,
     several_callers: AtomicBool,
 }
 
-/// So many requests with one key are suspicious.
+/// Number of requests with one key after which the layer warns.
 const SUSPICIOUS_REQUESTS: u32 = 1_000;
 
 impl SharedKeyDetector {
-    /// True once, when enough was seen.
+    /// Returns true once, when enough requests of several callers had one key.
     fn all_share(&self, question: &GateRequest, key: &KeyBuf) -> bool {
         if self.several_keys.load(Ordering::Relaxed) {
             return false;

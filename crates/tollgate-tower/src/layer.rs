@@ -1,4 +1,4 @@
-//! `RateLimitLayer`: what to ask about each request, and what to do with the answer.
+//! `RateLimitLayer`: the layer and all of its options.
 
 use std::fmt;
 use std::future::Future;
@@ -20,10 +20,10 @@ use crate::refusal::{RefusalFn, RefusedRequest};
 use crate::service::RateLimit;
 use crate::warning::{self, MisuseWatch, Warning};
 
-/// Puts a gate in front of a service. Clones share it, and so do all services that it makes.
+/// Puts a gate in front of a service. Clones of the layer share the gate, and so do all services that it makes.
 ///
-/// It belongs on the outermost router: within one that axum's `.nest("/api", …)` takes in, paths are seen
-/// without `/api`. A layer for CORS belongs outside of it, for pages to be able to read refusals.
+/// Put it on the outermost router: inside a router that is nested with axum's `.nest("/api", …)`, the layer sees
+/// paths without `/api`. Put a CORS layer around it, so that web pages can read refusals.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,14 +51,14 @@ pub struct RateLimitLayer {
     config: Arc<LayerConfig>,
 }
 
-/// The address at the other end of a connection, for whoever serves connections by hand: put it into the
-/// extensions of each request. A [`SocketAddr`] there is found as well.
+/// The address of the connection's peer, for programs that serve connections by hand: put it into the extensions
+/// of each request. The layer also finds a [`SocketAddr`] there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddr(pub IpAddr);
 
 type HeadFn<T> = dyn Fn(&request::Parts) -> T + Send + Sync;
 
-/// All that was chosen; everything that differs from request to request is elsewhere.
+/// The options of a layer. State that differs between requests is not kept here.
 #[derive(Clone)]
 pub(crate) struct LayerConfig {
     gate: Arc<dyn Gate>,
@@ -76,7 +76,7 @@ pub(crate) struct LayerConfig {
     number: u32,
 }
 
-/// How to hold a request back.
+/// The options for delaying requests.
 #[derive(Clone)]
 struct DelayOptions {
     max: Duration,
@@ -84,7 +84,7 @@ struct DelayOptions {
 }
 
 impl RateLimitLayer {
-    /// Asks this gate about each request.
+    /// Makes a layer that asks `gate` about each request.
     pub fn new(gate: impl Gate) -> RateLimitLayer {
         // Numbers begin with 1: 0 stands for no layer.
         static LAYERS: AtomicU32 = AtomicU32::new(1);
@@ -111,10 +111,10 @@ impl RateLimitLayer {
         self
     }
 
-    /// Where the address at the other end of the connection is. By default a [`PeerAddr`] or a
+    /// Sets the function that finds the address of the connection's peer. By default it is a [`PeerAddr`] or a
     /// [`SocketAddr`] in the request's extensions. With axum:
     /// `.peer(|head| head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))`; with
-    /// tonic the same of `TcpConnectInfo`.
+    /// tonic the same with `TcpConnectInfo`.
     #[must_use]
     pub fn peer(
         self,
@@ -123,7 +123,8 @@ impl RateLimitLayer {
         self.with(|config| config.peer = Arc::new(peer))
     }
 
-    /// What a request costs, instead of 1 or what the rules say; 0 only asks.
+    /// Sets the function that computes the cost of a request, which overrides 1 or the cost in the rules. A cost of 0
+    /// checks without charging.
     #[must_use]
     pub fn cost(
         self,
@@ -132,7 +133,7 @@ impl RateLimitLayer {
         self.with(|config| config.cost = Some(Arc::new(cost)))
     }
 
-    /// Requests that nobody counts, such as health checks.
+    /// Exempts requests from limits, such as health checks.
     #[must_use]
     pub fn exempt(
         self,
@@ -141,14 +142,15 @@ impl RateLimitLayer {
         self.with(|config| config.exempt = Some(Arc::new(exempt)))
     }
 
-    /// Counts CORS preflights like any other request. By default they pass: browsers send them on their
-    /// own, and a refusal of one looks like a missing permission.
+    /// Counts CORS preflights like any other request. By default they pass: browsers send them on their own, and a
+    /// refused preflight looks like a missing permission.
     #[must_use]
     pub fn limit_preflights(self) -> RateLimitLayer {
         self.with(|config| config.limits_preflights = true)
     }
 
-    /// What a request cost after all, told by its response; `None`: as taken. See [`charge`](crate::charge).
+    /// Sets the function that finds the true cost of a request in its response; `None` keeps the first charge. See
+    /// [`charge`](crate::charge).
     #[must_use]
     pub fn charge(
         self,
@@ -157,8 +159,8 @@ impl RateLimitLayer {
         self.with(|config| config.charge = Some(Arc::new(charge)))
     }
 
-    /// The response to a refused request. Header fields of the limits, `Retry-After` and `Cache-Control`
-    /// are added where it does not have them.
+    /// Sets the function that makes the response to a refused request. The layer adds the header fields of the
+    /// limits, `Retry-After` and `Cache-Control` if the response does not have them.
     #[must_use]
     pub fn refusal(
         self,
@@ -167,20 +169,20 @@ impl RateLimitLayer {
         self.with(|config| config.refusal = Some(Arc::new(refusal)))
     }
 
-    /// The header dialects that tell clients of their limits; none: no fields but a refusal's
-    /// `Retry-After` and `Cache-Control`. By default `X-RateLimit-*` and the draft's, or what the rules
-    /// say.
+    /// Sets the header dialects that report limits to clients. With an empty list the only fields are `Retry-After`
+    /// and `Cache-Control` of refusals. The default is `X-RateLimit-*` and the draft's fields, or the dialects in
+    /// the rules.
     #[must_use]
     pub fn headers(self, dialects: &[Dialect]) -> RateLimitLayer {
         self.with(|config| config.dialects = Some(dialects.into()))
     }
 
-    /// Holds requests back where a queue delays them, at most so long; without this, and beyond it, a
-    /// delay is a refusal. `sleep` is the runtime's, such as `tokio::time::sleep`.
+    /// Delays requests that a queue holds back, for at most `max`. A longer delay is a refusal, and so is every delay
+    /// without this option. `sleep` is the runtime's, such as `tokio::time::sleep`.
     ///
-    /// A request that waits keeps the inner service that was found ready for it, and with it a place
-    /// in whatever bounds that service. Who waits is bounded by the queue's capacity for each key. A client that leaves while it waits
-    /// gets its units back; over a shared store they may stay charged.
+    /// A waiting request keeps the inner service that was found ready for it, and with it a slot of any concurrency
+    /// limit of that service. The queue's capacity bounds the number of waiting requests for each key. A client that
+    /// disconnects while it waits gets its units back; over a shared store they may stay charged.
     #[must_use]
     pub fn wait<F>(
         self,
@@ -194,15 +196,15 @@ impl RateLimitLayer {
         self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
-    /// Puts the [`GateDecision`] into the extensions of every response, for services outside of the layer,
-    /// such as an access log. By default only refusals have it.
+    /// Puts the [`GateDecision`] into the extensions of every response, for services around the layer, such as an
+    /// access log. By default only refusals have it.
     #[must_use]
     pub fn decision_in_response(self) -> RateLimitLayer {
         self.with(|config| config.decision_in_response = true)
     }
 
-    /// Who is told when the layer seems to be misused; each [`Warning`] once. By default it is written to
-    /// standard error.
+    /// Sets the function that is called when the layer seems to be misused, once for each [`Warning`]. By default
+    /// warnings are written to standard error.
     #[must_use]
     pub fn on_warning(
         self,
@@ -221,7 +223,7 @@ impl<S> Layer<S> for RateLimitLayer {
 }
 
 impl LayerConfig {
-    /// Whether a request passes unasked.
+    /// Returns true if a request passes without asking the gate.
     pub(crate) fn exempts(&self, head: &request::Parts) -> bool {
         let preflight = !self.limits_preflights && is_preflight(head);
         preflight || self.exempt.as_ref().is_some_and(|exempt| exempt(head))
@@ -231,7 +233,7 @@ impl LayerConfig {
         self.gate.ask(question)
     }
 
-    /// What the gate is to be asked about a request.
+    /// The request as the gate gets it.
     pub(crate) fn gate_request(&self, head: request::Parts) -> GateRequest {
         let layers = head.extensions.get::<GateDecision>().map(GateDecision::layers);
         let layers = layers.unwrap_or_default();
@@ -257,7 +259,7 @@ impl LayerConfig {
         }
     }
 
-    /// A sleep of so long; only asked for when there is one.
+    /// Starts a sleep; `None` if the layer does not delay requests.
     pub(crate) fn sleep(&self, duration: Duration) -> Option<BoxFuture<()>> {
         self.wait.as_ref().map(|wait| (wait.sleep)(duration))
     }
@@ -265,11 +267,11 @@ impl LayerConfig {
 
 impl fmt::Debug for LayerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("LayerConfig").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-/// A browser that asks whether it may ask.
+/// Returns true for a CORS preflight request.
 fn is_preflight(head: &request::Parts) -> bool {
     let has = |name| head.headers.contains_key(name);
     head.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)

@@ -1,4 +1,4 @@
-//! Rate limits as a [`tower`](tower_service) layer: for axum, tonic, hyper and whatever else speaks `http` types.
+//! Rate limits as a [`tower`](tower_service) layer, for axum, tonic, hyper and every other service with `http` types.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,26 +18,28 @@
 //! # What it promises
 //!
 //! * **One state.** Clones of the layer, and of the services it makes, share their limits.
-//! * **It refuses, it does not push back.** `poll_ready` is the inner service's. Who is over a limit is
-//!   answered at once, and the others never wait behind them.
+//! * **No backpressure.** `poll_ready` is the inner service's. A caller over its limit is refused at once, and
+//!   other callers never wait behind it.
 //! * **A refusal is free.** It charges nothing and never reaches the inner service: 429 with a problem
-//!   document, or `RESOURCE_EXHAUSTED` where the client speaks gRPC.
-//! * **Bounded.** What callers can make it remember is the limiter's table, allocated once.
+//!   document, or `RESOURCE_EXHAUSTED` for gRPC clients.
+//! * **Bounded memory.** All state about callers is in the limiter's table, which is allocated once.
 //!
 //! # What it needs from you
 //!
-//! * **The peer's address**, which each framework has elsewhere: [`RateLimitLayer::peer`].
-//! * **A key that clients cannot invent**: each new value of one that nobody checks is a new caller with a
-//!   fresh limit. Limit addresses as well, in a layer around, where it cannot be helped.
-//! * **The right place**: on the outermost router, inside of CORS; see [`RateLimitLayer`].
+//! * **The peer's address**, which each framework keeps in a different place: [`RateLimitLayer::peer`].
+//! * **A key that clients cannot invent**: each new value of an unverified key is a new caller with a fresh
+//!   limit. If the key cannot be verified, limit addresses as well, in a layer around this one.
+//! * **The right position**: on the outermost router, inside the CORS layer; see [`RateLimitLayer`].
 //!
 //! # Reading order
 //!
-//! [`layer`] has every option; [`gate`] is what it asks: [`keyed_gate`] limits of your own, or a whole
-//! gatekeeper with rules from a file (the feature `rules`, in `rules`). [`key`] says whose units are
-//! counted and [`client_ip`] who is calling behind proxies. [`decision`] is what handlers see,
-//! [`refusal`] what clients do, [`charge`] what a response changes; [`service`], [`future`] and
-//! [`body`] are the plumbing, and [`warning`] tells of misuse.
+//! [`layer`] has every option. [`gate`] is the interface to a source of decisions: [`keyed_gate`] with limits of
+//! your own, or a whole gatekeeper with rules from a file (the feature `rules`, in `rules`). [`key`] builds the
+//! key of a request, and [`client_ip`] finds the client behind proxies. [`decision`] is for handlers,
+//! [`refusal`] makes the responses to refused requests, and [`charge`] settles a cost by the response. [`service`],
+//! [`future`] and [`body`] are the plumbing, and [`warning`] reports misuse.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod layer;
 
@@ -79,3 +81,8 @@ pub use layer::{PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
 pub use service::RateLimit;
 pub use warning::Warning;
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateTowerReadme;

@@ -1,5 +1,5 @@
-//! What a refused client is told: 429 with a problem document, or `RESOURCE_EXHAUSTED` where it speaks gRPC;
-//! 503 and `UNAVAILABLE` where it is not the client's doing, because the store does not answer.
+//! Responses to refused requests: 429 with a problem document, or `RESOURCE_EXHAUSTED` for gRPC clients. While the
+//! store is unavailable they are 503 and `UNAVAILABLE`, because the client did nothing wrong.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -10,16 +10,16 @@ use crate::decision::GateDecision;
 use crate::grpc;
 use crate::layer::LayerConfig;
 
-/// The response to a refused request.
+/// A function that makes the response to a refused request.
 pub type RefusalFn = dyn Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync;
 
-/// A request that is refused, for whoever answers it in their own way.
+/// A refused request, for a refusal function of your own.
 ///
 /// ```
 /// use http::{HeaderValue, Response};
 /// use tollgate_tower::RefusedRequest;
 ///
-/// /// As always, and in a language that people here read.
+/// /// The default response, marked as English.
 /// fn refuse(refused: &RefusedRequest<'_>) -> Response<bytes::Bytes> {
 ///     let mut response = refused.response();
 ///     response.headers_mut().insert("content-language", HeaderValue::from_static("en"));
@@ -33,22 +33,22 @@ pub struct RefusedRequest<'a> {
 }
 
 impl RefusedRequest<'_> {
-    /// Why, and when it would pass.
+    /// The decision: the reason, and the wait after which the request would be allowed.
     pub fn decision(&self) -> &GateDecision {
         self.decision
     }
 
-    /// The request.
+    /// The head of the request.
     pub fn head(&self) -> &request::Parts {
         self.head
     }
 
-    /// Whether the client speaks gRPC, and would take a plain response for a failure.
+    /// Returns true if the client speaks gRPC, and would treat a plain HTTP response as a protocol error.
     pub fn is_grpc(&self) -> bool {
         grpc::content_type(self.head).is_some()
     }
 
-    /// The response that is sent if nobody says otherwise.
+    /// The default response.
     pub fn response(&self) -> Response<Bytes> {
         let mut response = match grpc::content_type(self.head) {
             Some(content_type) => grpc::refused(self.decision, content_type),
@@ -77,7 +77,7 @@ pub(crate) fn refuse(
     response
 }
 
-/// A header that says who is calling says two things: either may be the client's choice.
+/// The response to a request whose identifying header has two different values: either may be forged.
 #[cold]
 pub(crate) fn ambiguous_header(header: &HeaderName, head: &request::Parts) -> Response<Bytes> {
     let detail = format!("{header} stands twice, with different values: send it once.");

@@ -1,8 +1,9 @@
-//! A whole gatekeeper behind the layer: rules from a file, over any store that answers.
+//! A whole gatekeeper as a gate: rules from a file, over any store that always answers.
 //!
-//! Facts are the request's method, path and header fields; who is calling follows from the rules'
-//! `identify` and the peer's address. A rule's `concurrency` holds until the body of the response has ended
-//! (of an upgraded connection, until the head of its 101; and for 24 hours at most), and a cost of `actual: "{response.header.NAME}"` is settled when its head is there.
+//! The facts are the request's method, path and header fields; the rules' `identify` finds the caller from them and
+//! from the peer's address. A slot of a rule's `concurrency` is held until the body of the response has ended, at
+//! most 24 hours; for an upgraded connection, until the head of its 101. A cost of
+//! `actual: "{response.header.NAME}"` is settled when the head of the response is ready.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -89,7 +90,7 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     if let (Some(version), Some(max_wait)) = (version, question.max_wait)
         && reserved.answer.delay() > Wait::at_least(max_wait)
     {
-        // Taken back and asked for at once instead, which is a refusal unless somebody has left the line.
+        // Refunded and decided again without a wait, which refuses unless the queue has become shorter.
         if let Some(id) = reserved.id {
             let _ = gatekeeper.cancel_by(id, now).await;
         }
@@ -102,7 +103,7 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     tell(question, &reserved.answer).holding(pass).warning(warning)
 }
 
-/// Who is calling.
+/// Identifies the caller.
 fn identity<'a>(
     identify: &Identify,
     question: &GateRequest,
@@ -111,7 +112,7 @@ fn identity<'a>(
 ) -> Identity<'a> {
     match question.peer {
         Some(peer) => identify.identify(peer, fields, now),
-        // An address that nobody has: what callers prove themselves counts, and nothing else.
+        // No client has this address, so only credentials that callers prove themselves count.
         None => {
             let nobody = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             Identity { ip: None, ..identify.identify(nobody, fields, now) }
@@ -136,8 +137,8 @@ fn facts<'a>(
     }
 }
 
-/// No peer, or a forwarding header from somebody whose word does not count: a proxy that the rules do not
-/// know, or a client that made it up.
+/// Returns a warning if the peer is missing, or if a peer that is not trusted sent a forwarding header: a proxy
+/// missing from the rules, or a client that forged it.
 fn signs_of_misuse(identify: &Identify, question: &GateRequest) -> Option<Warning> {
     if !question.watching {
         return None;
@@ -157,7 +158,7 @@ fn tell(question: &GateRequest, answer: &Answer) -> GateVerdict {
     let binding = answer.binding();
     let warnings: Vec<_> = answer.warnings().collect();
     if answer.allowed() && binding.is_none() && warnings.is_empty() {
-        // Nothing is left of no limit, and handlers are not to take that for the end of one.
+        // Without a limit `remaining` is 0, which handlers must not mistake for an exhausted limit.
         return question.unlimited();
     }
     let policies = answer.policies();
@@ -173,7 +174,7 @@ fn tell(question: &GateRequest, answer: &Answer) -> GateVerdict {
     })
 }
 
-/// What a request holds under rules that look at its end.
+/// The hold of a request under rules that settle a cost or limit concurrency.
 struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     gatekeeper: Arc<Gatekeeper<S, C>>,
     id: ReservationId,
@@ -183,7 +184,7 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
     fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>> {
         let header = |name: &str| number(response, name);
         let now = self.gatekeeper.now();
-        // Too late, the charge stands.
+        // If the reservation has expired, the charge stands.
         let due = self.gatekeeper.take_due(self.id, cost, header, now).ok()?;
         let gatekeeper = Arc::clone(&self.gatekeeper);
         let mut settling: BoxFuture<()> =
@@ -192,8 +193,8 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         (!done).then_some(settling)
     }
 
-    /// Over a store in this process that is done at once. Of another one nobody is left to wait for it:
-    /// if it was not told yet, the charge stands.
+    /// Cancels at once over a store in this process. Over a remote store nothing is left to await the
+    /// cancellation, so the charge stands if it was not sent on the first poll.
     fn give_back(self: Box<Self>) {
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
         let now = gatekeeper.now();
@@ -210,11 +211,11 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RulesPass").finish_non_exhaustive()
+        f.debug_struct("RulesAdmission").finish_non_exhaustive()
     }
 }
 
-/// The header fields of a request, as rules read them.
+/// The header fields of a request, in the form that rules read.
 struct LayerHeaders<'a> {
     headers: &'a HeaderMap,
     uri: &'a Uri,
@@ -230,11 +231,11 @@ impl LayerHeaders<'_> {
         values.chain(elsewhere)
     }
 
-    /// A field of a peer, trusted or not, that keys are made of and that stands twice, with different
-    /// values.
+    /// Finds a header field that is used in keys and appears twice with different values. `trusted` says if the peer
+    /// is a trusted proxy.
     fn ambiguous_key_header(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
         let unclear = |name: &HeaderName| single_value(self.headers, self.uri, name).is_err();
-        // Nearly all requests have each field once, and no host beside that of the target.
+        // Nearly all requests have each field once, and no `host` field that differs from the target.
         if self.headers.len() == self.headers.keys_len() && !unclear(&HOST) {
             return None;
         }

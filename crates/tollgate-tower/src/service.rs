@@ -43,7 +43,7 @@ where
     type Error = S::Error;
     type Future = ResponseFuture<S, B, S::Future, R>;
 
-    /// The inner service's: the layer refuses, it does not push back.
+    /// Polls the inner service: the layer refuses requests and applies no backpressure.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -78,24 +78,24 @@ where
 }
 
 impl<S: Clone> RateLimit<S> {
-    /// The inner service that `poll_ready` has found ready: a clone of it may not be.
+    /// Takes the inner service that `poll_ready` found ready; a clone of it may not be ready.
     fn take_ready(&mut self) -> S {
         let clone = self.inner.clone();
         std::mem::replace(&mut self.inner, clone)
     }
 }
 
-/// What follows from an answer.
+/// The next step for a request, by the gate's verdict.
 pub(crate) enum NextStep {
     /// The request goes to the inner service.
     CallInner(AdmittedRequest),
-    /// The same, after a while.
+    /// The request goes to the inner service after a delay.
     CallInnerAfter(BoxFuture<()>, AdmittedRequest),
-    /// Back to the client.
+    /// The response goes back to the client.
     Respond(Response<Bytes>),
 }
 
-/// The head of a request is large: it stays where it is until it goes on.
+/// Turns a verdict into the next step. The head of a request is large, so it is borrowed and not moved.
 pub(crate) fn next_step(
     config: &Arc<LayerConfig>,
     head: &mut request::Parts,
@@ -129,7 +129,7 @@ pub(crate) fn next_step(
     }
 }
 
-/// What is kept of a decision until the response is there.
+/// The decision and admission of a request, kept until its response is ready.
 #[derive(Debug, Default)]
 pub(crate) struct AdmittedRequest {
     decision: Option<GateDecision>,
@@ -143,14 +143,14 @@ struct SettlingAdmission {
 }
 
 impl AdmittedRequest {
-    /// The work is never begun.
+    /// Refunds the charge, because the work is never begun.
     pub(crate) fn give_back(&mut self) {
         if let Some(begun) = self.admission.take() {
             begun.admission.give_back();
         }
     }
 
-    /// The response on its way out, and what it has to wait for.
+    /// Settles the charge and writes the headers. Returns the response, and a future to await before it is sent.
     pub(crate) fn finish<R>(
         self,
         response: Response<R>,
@@ -169,20 +169,20 @@ impl AdmittedRequest {
     }
 }
 
-/// Tells the client. Of two layers the one that leaves less room is told, whichever is outside; fields that
-/// the inner service has written itself stay.
+/// Writes the header fields for the client. Of two nested layers, the decision that leaves less room is reported.
+/// Fields that the inner service wrote itself stay.
 fn write_headers(head: &mut response::Parts, decision: GateDecision) {
     let inner = head.extensions.get::<GateDecision>();
     let told_outside =
         decision.is_reported_outside() || inner.is_some_and(GateDecision::is_wanted_in_response);
     let told_inside = inner.filter(|inner| inner.has_fields());
     let tighter = told_inside.is_none_or(|inner| decision.is_tighter_than(inner));
-    // The inner one's was there for this layer to compare. Refusals keep it, whoever asks.
+    // The inner layer's decision was there only for this layer to compare. Refusals keep theirs.
     let leftover = !told_outside && inner.is_some_and(GateDecision::allowed);
     if tighter {
         decision.write_to(&mut head.headers, told_inside.is_some());
     }
-    // The map of extensions is made for this alone: it costs as much as the decision.
+    // Inserting allocates the map of extensions, which costs as much as the decision.
     if leftover {
         head.extensions.remove::<GateDecision>();
     } else if tighter && told_outside {

@@ -1,17 +1,17 @@
-//! Signs, seen at run time, that the layer is not used as it was meant. Each is told once for a layer.
+//! Warnings at run time that the layer is probably misused. Each is reported once for a layer.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// How many requests of a layer are watched for signs of misuse: later ones cost nothing.
+/// Number of requests of a layer that are checked for signs of misuse; later requests cost nothing.
 pub const WATCHED_REQUESTS: u32 = 10_000;
 
-/// Something looks wrong about how the layer is used. `Display` says what to do.
+/// A sign that the layer is misused. `Display` says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A forwarding header came, and nobody is trusted to write one.
+    /// A request has a forwarding header, and its peer is not a trusted proxy.
     ForwardedIgnored,
     /// One request passed the same layer twice.
     AppliedTwice,
@@ -19,12 +19,12 @@ pub enum Warning {
     OneKey,
     /// A request had no key.
     NoKey,
-    /// Rules decide, and the layer did not find the address at the other end of the connection.
+    /// The gate uses rules, and the layer did not find the address of the connection's peer.
     NoPeer,
 }
 
 impl Warning {
-    /// All of them.
+    /// All warnings.
     pub const ALL: [Warning; 5] = [
         Warning::ForwardedIgnored,
         Warning::AppliedTwice,
@@ -66,30 +66,30 @@ impl fmt::Display for Warning {
     }
 }
 
-/// To standard error, if there is one.
+/// Writes a warning to standard error, if it is open.
 pub(crate) fn write(warning: Warning) {
     // Not `eprintln!`, which panics where standard error is closed.
     let _ = writeln!(io::stderr(), "warning: tollgate-tower: {warning}");
 }
 
-/// What was told.
+/// The state of misuse detection: requests checked and warnings reported.
 #[derive(Debug, Default)]
 pub(crate) struct MisuseWatch {
     requests: AtomicU32,
-    /// A bit for each that was told. Bound: [`Warning::ALL`].
+    /// A bit for each reported warning. Bound: [`Warning::ALL`].
     reported: AtomicU8,
 }
 
 impl MisuseWatch {
-    /// Whether to look at this request.
+    /// Returns true if this request is to be checked.
     pub(crate) fn watches(&self) -> bool {
-        // The counter is written for the first requests only: later it would be a line that all
-        // processors fight about.
+        // The counter is written for the first requests only: later it would be a cache line that all
+        // processors contend for.
         self.requests.load(Ordering::Relaxed) < WATCHED_REQUESTS
             && self.requests.fetch_add(1, Ordering::Relaxed) < WATCHED_REQUESTS
     }
 
-    /// Whether this is the first time.
+    /// Returns true the first time that a warning is reported.
     pub(crate) fn is_first_report(&self, warning: Warning) -> bool {
         let bit = 1 << warning as u8;
         self.reported.load(Ordering::Relaxed) & bit == 0

@@ -369,6 +369,14 @@ impl Decision {
         Decision { refusal: Some(refusal), decided_by, outcome, ..Decision::unlimited(at) }
     }
 
+    /// The same decision as a refusal for a reason that no store knows of, such as a rule's block: with
+    /// the capacity and the outcome that the refusal reports.
+    #[cold]
+    pub fn refused_for(self, refusal: Refusal, capacity: u64, outcome: Outcome) -> Decision {
+        let outcome = Outcome { allowed: false, ..outcome };
+        Decision { refusal: Some(refusal), capacity, outcome, ..self }
+    }
+
     /// A refusal because every possible state belongs to a limited key.
     pub(crate) fn no_room(soonest: Wait, at: Micros) -> Decision {
         Decision::refused(Refusal::OverLimit, soonest, at).with_decided_by(DecidedBy::Overflow)

@@ -71,6 +71,8 @@
 //! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and
 //! [`headers`] stand beside it. [`clock`] is the only module that reads the time.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod time;
 
 pub mod limit;
@@ -93,6 +95,7 @@ pub mod observer;
 
 pub mod headers;
 
+mod display_fn;
 mod hash;
 mod sync;
 
@@ -108,3 +111,8 @@ pub use observer::Observer;
 pub use store::{Either, MemoryStore, Store};
 pub use time::{Micros, Wait};
 pub use wait::NotReady;
+
+/// The examples of the README, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TollgateReadme;

@@ -21,7 +21,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Divisor};
+use crate::algorithm::{
+    Algorithm, CompactState, Divisor, LimitStateKind, sliding_window_log, with_compact_state,
+};
 use crate::hash::public_hash;
 
 mod bucket_numbers;
@@ -39,7 +41,6 @@ pub use calendar::{Calendar, CalendarUnit};
 pub use error::LimitError;
 pub use notation::{is_monthly, parse_calendar_rate, parse_period, parse_rate};
 use options::LimitOptions;
-pub(crate) use options::LimitStateKind;
 pub use options::{Align, OnChange, Precision};
 
 /// The longest period, and the longest time a bucket may take to refill: 100 years of 365.25 days.
@@ -145,6 +146,14 @@ impl Limit {
         self.algorithm
     }
 
+    /// The algorithm whose states this limit has: a counter in sub-buckets has those of a log.
+    pub fn state_algorithm(&self) -> Algorithm {
+        match self.options.precision {
+            Precision::Estimate => self.algorithm,
+            Precision::Buckets(_) => Algorithm::SlidingWindowLog,
+        }
+    }
+
     /// N of "N per period".
     pub fn units(&self) -> u64 {
         self.units
@@ -239,16 +248,11 @@ impl Limit {
     /// The longest time after its last charge for which a state without debt can differ from a
     /// fresh one, in microseconds.
     pub fn memory_us(&self) -> u64 {
-        match self.kind {
-            LimitStateKind::Token | LimitStateKind::Leaky => self.full_refill_us(),
-            LimitStateKind::Window | LimitStateKind::Staggered => self.window_longest,
-            LimitStateKind::Counter => 2 * self.period,
-            // A sub-bucket counts until the end of the period after its own end.
-            LimitStateKind::Log => match self.options.precision {
-                Precision::Estimate => self.period,
-                Precision::Buckets(_) => 2 * self.period,
-            },
-        }
+        with_compact_state!(
+            self.kind.stored(),
+            S => S::memory_us(self),
+            else sliding_window_log::memory_us(self)
+        )
     }
 
     /// This limit with other numbers: N, and the burst of a bucket.

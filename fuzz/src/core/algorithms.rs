@@ -7,7 +7,7 @@ use tollgate::{Limit, Micros, Outcome, Wait};
 
 use super::source::FuzzSource;
 
-/// One state, asked and charged as the bytes say.
+/// Checks and charges one state as the bytes say.
 pub fn algorithms(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     let Ok(limit) = source.builder().build() else { return };
@@ -26,7 +26,7 @@ struct AlgorithmRun {
     limit: Limit,
     state: State,
     now: Micros,
-    /// What was charged, and the instant that the charge carries.
+    /// The charged units, and the instant of each charge.
     charged: Vec<(u64, Micros)>,
 }
 
@@ -65,7 +65,7 @@ impl AlgorithmRun {
         self.check_present();
     }
 
-    /// Onwards, to an instant that was promised, or anywhere.
+    /// Moves the clock forward, to a promised instant, or anywhere.
     fn move_clock(&mut self, source: &mut FuzzSource<'_>) {
         let present = self.judge(1, self.now);
         let period_us = self.limit.period().as_micros() as u64;
@@ -109,7 +109,7 @@ impl AlgorithmRun {
         }
     }
 
-    /// What was judged is what was charged.
+    /// Checks that the charge agrees with the outcome.
     fn check_charged(&mut self, cost: u64, judged: &Outcome, before: &State) {
         if cost == 0 {
             assert!(judged.jumped || *before == self.state, "a peek writes nothing");
@@ -121,7 +121,7 @@ impl AlgorithmRun {
         self.charged.push((cost, judged.served_at));
     }
 
-    /// Waiting that long admits, one microsecond less does not.
+    /// Checks that a wait of `retry_after` admits, and that one microsecond less does not.
     fn check_retry(&self, cost: u64, retry_after: Wait) {
         let Some(at) = promised(self.now, retry_after) else { return };
         assert!(self.judge(cost, at).allowed, "{} does not admit {cost} when told", self.limit);
@@ -146,7 +146,7 @@ impl AlgorithmRun {
         assert!((before..=most).contains(&after), "{}: {before} then {after}", self.limit);
     }
 
-    /// What is reported of the present holds.
+    /// Checks what an outcome reports about the present.
     fn check_present(&self) {
         let present = self.judge(0, self.now);
         let (remaining, capacity) = (present.remaining, self.limit.capacity());
@@ -174,13 +174,13 @@ impl AlgorithmRun {
     }
 }
 
-/// When a wait is over; `None` if there is none, or it leads beyond the last instant.
+/// The instant at which a wait ends; `None` if there is no wait, or it ends after the last instant.
 fn promised(now: Micros, wait: Wait) -> Option<Micros> {
     let micros = wait.as_micros().filter(|micros| *micros > 0)?;
     now.as_u64().checked_add(micros).filter(|at| *at <= MAX_EXACT).map(Micros::new)
 }
 
-/// Whether a state of one limit is a state of the other: only numbers differ.
+/// Returns true if both limits share their states: only their numbers differ.
 fn same_state(new: &Limit, old: &Limit) -> bool {
     new.id() == old.id()
 }

@@ -1,8 +1,8 @@
 //! The limiter on its table against a map of pure states.
 //!
-//! While there is room every answer is equal to the map's. Under pressure a state may have made room,
-//! and then a fresh one answers; but only if it was not limited and enough others had used as large a
-//! share of their capacity to fill all places of a key.
+//! While there is room, every answer is equal to the map's. Under pressure a state may have been evicted, and a
+//! fresh one answers then; but only if it was not limited, and enough others had used as large a share of their
+//! capacity to fill all slots of a key.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use tollgate::{
 
 use super::source::FuzzSource;
 
-/// With room or under pressure, as the first byte says.
+/// Runs the table with room or under pressure, as the first byte says.
 pub fn table(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     match first % 2 {
@@ -47,7 +47,7 @@ fn limits() -> Vec<[Limit; 2]> {
     make.iter().enumerate().map(built).collect()
 }
 
-/// What is compared of an answer.
+/// The parts of an answer that are compared.
 type ComparedAnswer = (bool, u64, [Wait; 4], u64);
 
 fn answer(outcome: &Outcome, granted: u64) -> ComparedAnswer {
@@ -61,8 +61,8 @@ fn answer_of(decision: &Decision) -> ComparedAnswer {
     (decision.allowed(), decision.remaining(), waits, decision.granted())
 }
 
-/// One act on one state, as the documentation says it: the outcome, what is granted, and whether
-/// anything was written.
+/// Applies one act to one state as the documentation says. Returns the outcome, the granted units, and true
+/// if the state was written.
 fn act(
     limit: &Limit,
     state: &mut State,
@@ -107,7 +107,7 @@ fn act(
     }
 }
 
-/// The map: what an unbounded table would hold.
+/// The model: a map with the states that an unbounded table would hold.
 #[derive(Default)]
 struct MapModel {
     states: HashMap<(usize, usize), (Limit, State)>,
@@ -122,14 +122,14 @@ impl MapModel {
         (what, cost): (Act, u64),
         now: Micros,
     ) -> ComparedAnswer {
-        // Only who is granted units carries the state over: who asks or is refused writes nothing, and
-        // what is forced is moved under the numbers that wrote the state.
+        // Only a grant carries the state over to the new numbers: a peek or a refusal writes nothing, and a forced
+        // charge is applied under the numbers that wrote the state.
         if what == Act::Peek || cost == 0 {
             let mut state = self.state_under(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
         }
         if what == Act::Force {
-            // A fresh state is as good as none.
+            // A fresh state is equal to no state.
             self.states.retain(|at, (numbers, state)| {
                 *at != place || !algorithm::judge(numbers, state, 0, now).reset_after.is_zero()
             });
@@ -147,7 +147,7 @@ impl MapModel {
         answer
     }
 
-    /// The state of a key as these numbers would have it; it stays as it is.
+    /// The state of a key under these numbers; the stored state does not change.
     fn state_under(&self, place: (usize, usize), limit: &Limit, now: Micros) -> State {
         let Some((old, state)) = self.states.get(&place) else { return State::fresh(limit, now) };
         let mut state = state.clone();
@@ -157,7 +157,7 @@ impl MapModel {
         state
     }
 
-    /// Under the numbers that wrote the state.
+    /// Refunds under the numbers that wrote the state.
     fn refund(&mut self, place: (usize, usize), (units, at): (u64, Option<Micros>), now: Micros) {
         let Some((numbers, state)) = self.states.get_mut(&place) else { return };
         let fresh = algorithm::judge(numbers, state, 0, now).reset_after.is_zero();
@@ -166,7 +166,7 @@ impl MapModel {
         }
     }
 
-    /// How long a key is still blocked; a block that has run out is forgotten when asked.
+    /// The rest of a key's block; an expired block is removed.
     fn blocked(&mut self, key: usize, now: Micros) -> Option<Wait> {
         let left = self.blocks.get(&key)?.saturating_sub(now.as_u64());
         if left == 0 {
@@ -177,7 +177,7 @@ impl MapModel {
     }
 }
 
-/// Everything that can be asked, about few keys: equal to the map in every answer.
+/// Calls every operation on few keys; every answer must be equal to the map's.
 pub fn table_with_room(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     let mut run = RoomyTableRun {
@@ -241,8 +241,8 @@ impl RoomyTableRun {
         }
     }
 
-    /// Only forward: a state that has become fresh may be forgotten, and with it the mark that an
-    /// earlier caller would be served at. Clocks that go back are for the target `algorithms`.
+    /// Moves the clock, only forward: a state that has become fresh may be evicted, and an earlier request would
+    /// notice. The target `algorithms` tests clocks that go back.
     fn move_clock(&mut self, source: &mut FuzzSource<'_>) {
         let now = self.now.as_u64();
         self.now = Micros::new(match source.below(8) {
@@ -306,7 +306,7 @@ impl RoomyTableRun {
         *longest = until.as_u64().max(*longest);
     }
 
-    /// Several limits as one request: all are charged or none.
+    /// Decides several limits as one request: all are charged or none.
     fn several(&mut self, source: &mut FuzzSource<'_>, cost: u64) {
         let many = 2 + source.below(4);
         let mut asked: Vec<(usize, usize)> = Vec::new();
@@ -367,7 +367,7 @@ impl RoomyTableRun {
         }
     }
 
-    /// Many requests as if in order.
+    /// Decides many requests as if in order.
     fn batch(&mut self, source: &mut FuzzSource<'_>, cost: u64) {
         let many = 1 + source.below(20);
         let asked: Vec<(usize, usize)> =
@@ -388,11 +388,11 @@ impl RoomyTableRun {
     }
 }
 
-/// The fewest places of a key: 16 slots of one bucket, where both of its buckets are the same one.
+/// Minimum number of slots for a key: the 16 slots of one bucket, if both of its buckets are the same.
 const SLOTS_PER_KEY_MIN: usize = 16;
 
-/// More keys than slots: answers are of the state as it was, or of a fresh one where it may have
-/// made room; a limited state is always there.
+/// Uses more keys than slots. Each answer comes from the expected state, or from a fresh one if the state may have
+/// been evicted; a limited state is never evicted.
 pub fn table_under_pressure(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     let limiter = Limiter::with_capacity(source.below(3) * 20);
@@ -411,26 +411,26 @@ pub fn table_under_pressure(bytes: &[u8]) {
 struct FullTableRun {
     limiter: Limiter,
     limits: Vec<Limit>,
-    /// What is known of the state of a key; nothing known means fresh.
+    /// The possible states of each key; a key without an entry is fresh.
     known: HashMap<(usize, usize), PossibleState>,
-    /// Every key with the limits it was asked about.
+    /// Every key with the limits under which it was used.
     asked: HashSet<(usize, usize)>,
-    /// States that had to make room so far.
+    /// Number of evicted states so far.
     evicted: usize,
     now: Micros,
 }
 
-/// What the state of a key may be.
+/// The possible states of a key.
 #[derive(Default)]
 struct PossibleState {
-    /// What it is if it is still there: at least one.
+    /// The possible states if it was not evicted; at least one.
     either: Vec<State>,
-    /// It may have made room.
+    /// True if it may have been evicted.
     may_be_gone: bool,
 }
 
-/// The order in which states make room: those that are not limited, by the share of the capacity that
-/// they have used, then by when they are fresh.
+/// The order of eviction: states that are not limited, by the share of the capacity that they have used, then by
+/// the instant at which they are fresh.
 #[derive(Clone, Copy)]
 struct EvictionRank {
     limited: bool,
@@ -492,8 +492,8 @@ impl FullTableRun {
         self.learn((key, which), ask, &got);
     }
 
-    /// One state has made room for that of `newcomer`: marks those that it may have been. All places of
-    /// the newcomer were taken, and none of the states there ranked below the one that left.
+    /// Marks the states that may have been evicted for `newcomer`. All slots of the newcomer were taken, and none of
+    /// the states there ranked below the evicted one.
     fn mark_possible_victims(&mut self, newcomer: (usize, usize)) {
         let (limits, now) = (&self.limits, self.now);
         let mut ranks = Vec::with_capacity(self.known.len());
@@ -507,7 +507,7 @@ impl FullTableRun {
             }
             !fresh
         });
-        // The one that left is among them.
+        // The evicted state is among them.
         assert!(ranks.len() >= SLOTS_PER_KEY_MIN, "a state left although there was room");
         let (_, least, _) =
             ranks.select_nth_unstable_by(SLOTS_PER_KEY_MIN - 1, |one, other| other.compare(one));
@@ -521,7 +521,7 @@ impl FullTableRun {
         }
     }
 
-    /// What the answer says about the state; fails if no state that may be there gives it.
+    /// Learns from an answer; fails if no possible state gives it.
     fn learn(&mut self, place: (usize, usize), (what, cost): (Act, u64), got: &Decision) {
         let (limit, now) = (&self.limits[place.1], self.now);
         let PossibleState { either, may_be_gone } = self.known.remove(&place).unwrap_or_default();
@@ -540,13 +540,13 @@ impl FullTableRun {
             }
         }
         assert!(!left.is_empty(), "{limit}: nothing answers {what:?} {cost} with {got:?}");
-        // Who only asked has no state for it.
+        // A peek writes no state.
         let wrote = got.granted() > 0;
         self.known
             .insert(place, PossibleState { either: left, may_be_gone: may_be_gone && !wrote });
     }
 
-    /// Forgets what was asked about. (Overflow states cannot be forgotten on purpose.)
+    /// Resets every key that was used. (Overflow states cannot be reset.)
     fn forget_everything(&self) {
         if self.limiter.store().stats().overflowed == 0 {
             let asked = self.asked.iter().map(|(key, which)| (*key, &self.limits[*which]));
@@ -555,7 +555,7 @@ impl FullTableRun {
     }
 }
 
-/// Forgets every state: once no key has one, logs take no memory.
+/// Resets every state: once no key has one, logs take no memory.
 fn forget_all<'a>(
     limiter: &Limiter,
     states: impl Iterator<Item = (usize, &'a Limit)>,

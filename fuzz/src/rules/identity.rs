@@ -1,5 +1,5 @@
-//! Who is calling, against an oracle: only trusted peers say anything about others, and what they say
-//! is found from the right.
+//! The caller's identity against an oracle: only trusted peers may name other clients, and their lists are read
+//! from the right.
 
 pub(crate) mod oracle;
 
@@ -12,7 +12,7 @@ use tollgate_rules::{Identify, Identity};
 use super::source::FuzzSource;
 use oracle::{hash, is_trusted, oracle, unmapped};
 
-/// A peer, its headers, and whom it asks for.
+/// Identifies the caller behind a peer with its headers.
 pub fn identity(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     let identify = identify(&mut source);
@@ -138,7 +138,7 @@ fn headers(source: &mut FuzzSource<'_>) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// What clients would like proxies to copy between quotes.
+/// Values that an attacker would like proxies to copy between quotes.
 const QUOTED: [&str; 8] = [
     "a,b",
     "a, for=203.0.113.9",
@@ -150,7 +150,7 @@ const QUOTED: [&str; 8] = [
     "\", for=203.0.113.9, \"",
 ];
 
-/// An address, or an element of `ForwardedRequest`, or anything.
+/// Writes an address, an element of `Forwarded`, or anything else.
 fn element(value: &mut String, source: &mut FuzzSource<'_>) {
     const SPACES: [&str; 5] = ["", "", " ", "\t", "\u{a0}"];
     let address = source.pick(&ADDRESSES);
@@ -169,7 +169,7 @@ fn element(value: &mut String, source: &mut FuzzSource<'_>) {
     value.push_str(source.pick(&SPACES));
 }
 
-/// Whether everything that is said stands somewhere: the address is the peer's or is in a header.
+/// Returns true if the result has a source: the address is the peer's or is in a header.
 fn is_known(got: &Identity<'_>, peer: IpAddr, headers: &[(&'static str, String)]) -> bool {
     let Some(ip) = got.ip else { return false };
     let ends = |c: char| !c.is_ascii_hexdigit() && c != '.' && c != ':';
@@ -178,7 +178,7 @@ fn is_known(got: &Identity<'_>, peer: IpAddr, headers: &[(&'static str, String)]
         [Some(word), word.rsplit_once(':').map(|(word, _)| word)]
     });
     let mut said = words.filter_map(|word| word?.parse().ok()).chain([peer]);
-    // Whatever was translated has the address in its last four bytes.
+    // A translated address has the IPv4 address in its last four bytes.
     let is_it = |one: IpAddr| match (unmapped(one), ip) {
         (IpAddr::V6(one), IpAddr::V4(ip)) => one.octets()[12..] == ip.octets(),
         (one, ip) => one == ip,

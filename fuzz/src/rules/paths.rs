@@ -17,7 +17,7 @@ use tollgate_rules::{Facts, Problem, RuleSet, RuleSettings};
 use super::servers;
 use super::source::FuzzSource;
 
-/// The bytes as text that somebody sent or wrote, and as choices.
+/// Uses the bytes as a path or pattern, and as choices.
 pub fn paths(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     match source.below(7) {
@@ -36,7 +36,7 @@ pub fn paths(bytes: &[u8]) {
     }
 }
 
-/// What holds of the normal form of anything.
+/// Checks the properties of every normal form.
 fn check_normal(raw: &str) {
     let normal = normalise(raw);
     assert_eq!(normalise(&normal), normal, "{raw:?} has no stable form");
@@ -259,7 +259,7 @@ fn index(source: &mut FuzzSource<'_>) {
     }
 }
 
-/// The numbers that the index tells, each as often as it does.
+/// The numbers that the index reports, each as often as it does.
 fn found(index: &PathIndex, path: &str) -> Vec<u32> {
     let mut found = Vec::new();
     index.each_match(path, &mut |id| found.push(id));
@@ -267,7 +267,7 @@ fn found(index: &PathIndex, path: &str) -> Vec<u32> {
     found
 }
 
-/// Whether the pattern of an endpoint fits, segment by segment; and how specific it is.
+/// Matches an endpoint's pattern segment by segment and returns its specificity; `None` if it does not match.
 fn rank(endpoint: &str, path: &str) -> Option<(usize, usize, bool)> {
     let pattern = &endpoint[endpoint.find('/')?..];
     let (mut literals, mut ones) = (0, 0);
@@ -408,7 +408,7 @@ fn regex(text: &str) {
     }
 }
 
-/// Whether an expression has anything that makes more of it than its length.
+/// Returns true if an expression has a part that may compile to much more than its length.
 fn may_grow(text: &str) -> bool {
     text.contains(['{', '\\', '.', '[']) || text.contains("(?")
 }
@@ -416,7 +416,7 @@ fn may_grow(text: &str) -> bool {
 /// An expression that can be tried.
 struct LikeExpressionRule(RuleSet);
 
-/// Nothing is decided here; a rule must have a limit.
+/// A limit that is never used; a rule must have one.
 static LIMITS: LazyLock<TierLimits> = LazyLock::new(|| {
     let spec = LimitSpec { rate: "1/second".into(), ..LimitSpec::default() };
     let one = Multiplier::parse("1").expect("a number");

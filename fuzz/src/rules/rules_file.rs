@@ -59,7 +59,7 @@ pub fn rules_file(bytes: &[u8]) {
 
 const NAMES: [&str; 2] = ["one.yaml", "two.yaml"];
 
-/// What the changes begin with.
+/// The files to which changes are applied.
 const GOOD: [&str; 19] = [
     CORNERS,
     CORNERS,
@@ -82,7 +82,7 @@ const GOOD: [&str; 19] = [
     include_str!("../../../examples/rules/uploads.yaml"),
 ];
 
-/// The same, of which the rules are asked by descriptors.
+/// The files to which changes are applied if requests come as descriptors.
 const DESCRIPTORS: [&str; 4] = [
     include_str!("../../../crates/tollgate-rules/tests/good/import.yaml"),
     include_str!("../../../crates/tollgate-rules/tests/warned/import.yaml"),
@@ -90,7 +90,7 @@ const DESCRIPTORS: [&str; 4] = [
     QUOTAS,
 ];
 
-/// What the others do not have: quotas, in all combinations.
+/// A file with quotas in all combinations, which the others do not have.
 const QUOTAS: &str = r#"
 domain: edge
 count_denied: false
@@ -102,7 +102,7 @@ descriptors:
   - { key: edge, rate_limit: { unit: hour, requests_per_unit: 3 } }
 "#;
 
-/// What the others do not have: a queue beside a limit in shadow, and names that are nearly equal.
+/// A file with a queue beside a limit in shadow mode and with nearly equal names, which the others do not have.
 const CORNERS: &str = r#"
 rules:
   - name: one-a
@@ -117,7 +117,7 @@ overrides:
   - { rule: one-a, key: 192.0.2.1, limits: [5/second] }
 "#;
 
-/// Values that somebody has to refuse, or to live with.
+/// Values that must be refused or handled.
 const NASTY: [&str; 72] = [
     "",
     "~",
@@ -193,7 +193,7 @@ const NASTY: [&str; 72] = [
     "? ",
 ];
 
-/// Words that stand in some good file and mean something in another place.
+/// Words from the good files that mean something in another place.
 const WORDS: [&str; 37] = [
     "one-a",
     "one-f",
@@ -341,7 +341,7 @@ fn check_diagnostics(diagnostics: &Diagnostics, files: &[File]) {
     assert_eq!(diagnostics.to_string().is_empty(), diagnostics.is_empty());
 }
 
-/// One: a place that exists, a text that a terminal can show, and the same for programs.
+/// Checks a diagnostic: its place exists, its text is safe for a terminal, and its form for programs agrees.
 fn check_diagnostic(diagnostic: &Diagnostic, file: &File) {
     let shown = diagnostic.to_string();
     assert!(!diagnostic.message.is_empty());
@@ -499,7 +499,7 @@ impl<'a> RequestSequence<'a> {
         }
     }
 
-    /// The answers of both, which are the same.
+    /// Asks both gatekeepers and checks that their answers are equal.
     fn both(
         &self,
         ask: impl Fn(&Gatekeeper<MemoryStore, ManualClock>, Micros) -> Answer,
@@ -541,7 +541,7 @@ impl<'a> RequestSequence<'a> {
         Some(([one?, two?], holds))
     }
 
-    /// Whoever waits as long as was said, and is alone, is let in.
+    /// Checks that a request is allowed after the promised wait if no other request came.
     fn check_promise(&self, answer: &Answer, request: &FuzzRequest<'_>) {
         let rules = answer.rules();
         let counts_denied = |name: &str| rules.rule(name).is_none_or(|rule| rule.count_denied);
@@ -563,7 +563,7 @@ impl<'a> RequestSequence<'a> {
     }
 }
 
-/// What holds of every answer.
+/// Checks the properties of every answer.
 fn check_answer(answer: &Answer, request: &FuzzRequest<'_>) {
     let context = || format!("{request:?}: {answer:?}");
     assert!(answer.limits().len() <= MAX_LIMITS);

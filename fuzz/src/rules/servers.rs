@@ -1,11 +1,11 @@
-//! Servers as their makers describe them, each a few lines that share nothing with the rules' readings:
-//! whatever path a server sees, it is among the spellings.
+//! Models of servers' path handling by their documentation, each a few lines that share no code with the rules:
+//! the path that a server sees must be among the spellings.
 
 use tollgate_rules::path::{SPELLINGS_MAX, Spellings, normalise};
 
 use super::source::FuzzSource;
 
-/// A target made of what servers read differently.
+/// Checks a target made of parts that servers read differently.
 pub(super) fn targets(source: &mut FuzzSource<'_>) {
     const PIECES: [&str; 22] = [
         "/", "/", "/", "//", "..", ".", "%2e", "%2E%2e", "%2F", "%2f", "\\", "%5C", "%5c", ";",
@@ -18,7 +18,7 @@ pub(super) fn targets(source: &mut FuzzSource<'_>) {
     check(&raw);
 }
 
-/// Whatever the text, its spellings are few and well formed; and every server's path is among them.
+/// Checks that the spellings of any text are few and well formed, and that every server's path is among them.
 pub(super) fn check(raw: &str) {
     let spellings = Spellings::of(raw);
     assert!(spellings.len() <= SPELLINGS_MAX, "{raw:?} has {} spellings", spellings.len());
@@ -144,7 +144,8 @@ fn after_host(raw: &[u8]) -> Vec<u8> {
     path.map_or(b"/".to_vec(), |path| raw[host + path..].to_vec())
 }
 
-/// As rules write a path. `undecoded`: the escape of a plain character is three characters.
+/// Writes a path in the form of the rules. With `undecoded`, the escape of a plain character stays three
+/// characters.
 fn written(parts: &[Vec<u8>], undecoded: bool) -> String {
     let mut text = String::new();
     for part in parts.iter().filter(|part| !part.is_empty()) {

@@ -1,6 +1,6 @@
-//! The headers of a question of forward-auth, read by the server and by an oracle that is written
-//! otherwise: only peers that are trusted say anything about others, method and path come from one
-//! pair of headers, nothing behind a `?` counts, and odd bytes are neither lost nor the end.
+//! The headers of a forward-auth request, read by the server and by an independent oracle: only trusted peers may
+//! name other clients, method and path come from one pair of headers, nothing after a `?` counts, and odd bytes
+//! are neither lost nor fatal.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use super::facts::RequestHeaders;
 use super::forwarded::{ForwardAuthProxy, ForwardedRequest};
 use super::source::FuzzSource;
 
-/// A peer, its headers, and what is made of them.
+/// Reads the headers of a peer.
 pub fn forwarded_headers(bytes: &[u8]) {
     let mut source = FuzzSource::new(bytes);
     let rules = &RULES[source.below(RULES.len())];
@@ -44,7 +44,7 @@ pub fn forwarded_headers(bytes: &[u8]) {
 /// Names in small letters, and values that a header may have.
 type FuzzHeaders = Vec<(&'static str, Vec<u8>)>;
 
-/// What was read, with nothing borrowed.
+/// The result of reading, as owned values.
 #[derive(Debug, PartialEq, Eq)]
 struct OwnedForwarded {
     trusted: bool,
@@ -80,13 +80,13 @@ fn read(
     })
 }
 
-/// Whether the field stands there with two values.
+/// Returns true if the field appears with two different values.
 fn stands_twice(fields: &FuzzHeaders, name: &str) -> bool {
     let values: Vec<_> = fields.iter().filter(|(field, _)| *field == name).collect();
     values.iter().any(|one| values.iter().any(|other| one.1 != other.1))
 }
 
-/// A stranger is known by their address, and by the key that is their secret.
+/// Checks that an untrusted peer is identified by its address and its API key only.
 fn nothing_counts_but_a_key(
     rules: &RuleSet,
     peer: IpAddr,

@@ -1,8 +1,8 @@
 //! Bodies of checks, batches, reservations and refunds, read twice: by the server's reader, which
 //! reads in place and keeps only what it knows, and by `serde_json` into a tree.
 //!
-//! What is no JSON is refused by both. What is JSON is accepted if, and only if, the tree has known
-//! fields of the right types, each once; then the values are those of the tree.
+//! Both refuse text that is not JSON. JSON is accepted if, and only if, the tree has known fields of the right
+//! types, each once; the values are those of the tree then.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -54,7 +54,8 @@ fn check_batch(body: &[u8]) {
     compare(body, read_batch(body), want);
 }
 
-/// Both accept and say the same, or both refuse; a refusal says where, and which field if it is one.
+/// Checks that both accept with equal values, or both refuse. A refusal must name the place, and the field if
+/// one is wrong.
 fn compare<T: fmt::Debug + PartialEq>(
     body: &[u8],
     got: Result<T, String>,
@@ -83,22 +84,22 @@ fn check_problem(problem: &str, why: &ExpectedRefusal, body: &[u8]) {
     assert!(said.len() > 1 && said.ends_with('.'), "{problem}");
     assert!(said.len() <= 6 * body.len() + 300, "{problem}");
     if let ExpectedRefusal::Field(name) = why {
-        // What is wrong inside of the headers is said of one of them.
+        // An error inside the headers names one of them.
         let named = said.contains(&format!("{name:?}"));
         assert!(named || (name == "headers" && said.contains("header")), "{problem}: {name:?}");
     }
 }
 
-/// Why a body should be refused.
+/// The expected reason for a refusal.
 #[derive(Debug)]
 enum ExpectedRefusal {
-    /// It is no JSON, or of another shape; or several things are wrong, and the first counts.
+    /// The body is not JSON, has another shape, or has several errors, of which the first is reported.
     Unspecified,
-    /// The only thing that is wrong is this field.
+    /// Only this field is wrong.
     Field(String),
 }
 
-/// JSON with its duplicate keys, which `serde_json::Value` forgets.
+/// JSON with its duplicate keys, which `serde_json::Value` drops.
 #[derive(Clone, Debug, PartialEq)]
 enum OracleJson {
     Null,
@@ -109,7 +110,7 @@ enum OracleJson {
     Bool,
 }
 
-/// As deep as `serde_json` itself goes.
+/// Maximum depth, the same as that of `serde_json`.
 const DEPTH_MAX: usize = 127;
 
 fn read_json(body: &[u8]) -> Result<OracleJson, ExpectedRefusal> {
@@ -200,7 +201,7 @@ impl<'de: 'a, 'a> Visitor<'de> for OracleMembersVisitor<'a> {
     }
 }
 
-/// What a tree asks for.
+/// The body that the server should read from a tree.
 fn expected_body(
     tree: &OracleJson,
     fields: BodyFieldSet,
@@ -222,7 +223,7 @@ fn expected_body(
     }
 }
 
-/// Takes one field over, or says that it is of a wrong type.
+/// Sets one field. Returns false if its type is wrong.
 fn set_field(asked: &mut CheckBody<'static>, name: &str, value: &OracleJson) -> bool {
     let text = |place: &mut Option<Cow<'static, str>>| match value {
         OracleJson::Null => true,
@@ -266,7 +267,7 @@ fn set_field(asked: &mut CheckBody<'static>, name: &str, value: &OracleJson) -> 
     }
 }
 
-/// At most a hundred, each name once in any case of letters; null is none.
+/// Sets the headers: at most a hundred, each name once in any case; null means no header.
 fn headers(asked: &mut CheckBody<'static>, value: &OracleJson) -> bool {
     let entries = match value {
         OracleJson::Null => return true,

@@ -1,5 +1,5 @@
-//! A configuration out of `examples/`, as it stands there but for the ports of a test: what people
-//! copy is what is tested.
+//! A configuration from `examples/`, unchanged but for the ports of a test, so that tests cover the files that
+//! people copy.
 
 use std::fmt::Display;
 use std::fs;
@@ -29,11 +29,11 @@ impl ExampleFiles {
         ExampleFiles { files: names.iter().map(read).collect() }
     }
 
-    /// Writes `to` wherever `from` stands; port 3000 does not stand in 30001.
+    /// Replaces `from` with `to` everywhere; port 3000 is not found in 30001.
     ///
     /// # Panics
     ///
-    /// If it stands in none of the files: the example is no longer what the test believes.
+    /// If none of the files contains it: the example is no longer what the test expects.
     #[must_use]
     pub fn replace(mut self, from: &str, to: impl Display) -> ExampleFiles {
         let before = self.clone();
@@ -50,7 +50,7 @@ impl ExampleFiles {
         &self.files[0].1
     }
 
-    /// Writes the files into a folder; the name of the first.
+    /// Writes the files into a folder and returns the name of the first.
     pub(super) fn write(&self, folder: &Path) -> &str {
         for (name, text) in &self.files {
             let path = folder.join(name);

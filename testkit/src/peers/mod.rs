@@ -1,4 +1,4 @@
-//! Real proxies and clients: where they are installed, and how a test starts them.
+//! Real proxies and clients: the places where they are installed, and functions to start them.
 //!
 //! `cargo xtask peers` puts them below `target/peers`, at the versions pinned in `testkit/peers`;
 //! `cargo xtask test` does so by itself.
@@ -35,7 +35,7 @@ pub fn traefik() -> PathBuf {
     installed("python/bin/traefik")
 }
 
-/// The program `nginx`, which is Debian's. Debian puts it where not everybody's `PATH` leads.
+/// The program `nginx` from Debian, which installs it in a folder that not every `PATH` has.
 #[must_use]
 pub fn nginx() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -50,8 +50,8 @@ fn program(name: &str, folders: impl Iterator<Item = PathBuf>) -> PathBuf {
     })
 }
 
-/// What `java` needs in its class path to start Tomcat, which is Debian's; `None` if it is not there, or
-/// nothing that compiles Java: that would be hundreds of megabytes for one test.
+/// The class path with which `java` starts Tomcat from Debian; `None` if Tomcat or a Java compiler is missing, which
+/// would be hundreds of megabytes for one test.
 #[must_use]
 pub fn tomcat() -> Option<PathBuf> {
     let classes = PathBuf::from("/usr/share/java/tomcat10-embed-core.jar");
@@ -88,7 +88,7 @@ fn installed(path: &str) -> PathBuf {
     place
 }
 
-/// Where `xtask` has it too: what the environment says, a relative path being one below the root.
+/// The target folder, as in `xtask`: from the environment, relative to the root.
 fn target_directory() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testkit/ lies in the root");
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))

@@ -1,4 +1,4 @@
-//! Proxies as processes: started with an example, ready when they listen, gone when dropped.
+//! Proxies as processes: started with an example, ready when they listen, stopped when dropped.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,13 +13,13 @@ use super::ExampleFiles;
 use crate::process::ChildProcess;
 use crate::wait;
 
-/// A running proxy. If the test fails, what it wrote is shown.
+/// A running proxy. Its log is printed if the test fails.
 #[derive(Debug)]
 pub struct ProxyProcess {
     name: &'static str,
     address: SocketAddr,
     process: ChildProcess,
-    /// Its configuration, its log, and whatever it leaves behind.
+    /// The folder with its configuration, its log and its other files.
     folder: TempDir,
 }
 
@@ -68,8 +68,8 @@ impl ProxyProcess {
         })
     }
 
-    /// Traefik. Files that its configuration names are found beside it. It listens before it has read
-    /// them, so it is asked for `/` until it knows the way.
+    /// Traefik. Files named in its configuration are in the same folder. It listens before it has read them, so
+    /// this polls `/` until the route exists.
     #[must_use]
     pub fn traefik(example: &ExampleFiles, address: SocketAddr) -> ProxyProcess {
         let proxy = ProxyProcess::start("traefik", address, |folder| {
@@ -83,7 +83,7 @@ impl ProxyProcess {
         proxy
     }
 
-    /// Any other server: a command that is made with a folder of its own, in which it is started.
+    /// Any other server: a command that gets a folder of its own and is started in it.
     #[must_use]
     pub fn program(
         name: &'static str,
@@ -102,7 +102,7 @@ impl ProxyProcess {
         let mut command = command(folder.path());
         let log = File::create(folder.path().join(LOG)).expect("a log file");
         let errors = log.try_clone().expect("a log file twice");
-        // Nothing of the machine's own: no state, no settings, no certificates of somebody's.
+        // Nothing from the user's home: no state, no settings, no certificates.
         for home in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
             command.env(home, folder.path());
         }
@@ -116,13 +116,13 @@ impl ProxyProcess {
         proxy
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it wrote so far.
+    /// The proxy's log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! An application behind a proxy: answers every request with 200 and remembers what it was sent.
+//! An application behind a proxy: it answers every request with 200 and records the requests.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What it answers.
+/// The body of every answer.
 pub const UPSTREAM_BODY: &str = "the application\n";
 
-/// Requests remembered; of later ones only the last stay.
+/// Maximum number of recorded requests; the oldest are dropped.
 const REQUESTS_MAX: usize = 10_000;
 
 /// Connections at once, a thread each; one more is closed.
@@ -19,19 +19,19 @@ const CONNECTIONS_MAX: usize = 256;
 /// The longest body and the longest line of a head that it reads; more ends the connection.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// How often a thread looks up from a silent connection, to see whether it is over.
+/// Interval at which a thread on a silent connection checks if the application is stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamRequest {
-    /// `GET`.
+    /// The method, such as `GET`.
     pub method: String,
-    /// `/path?query`.
+    /// The target, such as `/path?query`.
     pub target: String,
-    /// In order, the names in small letters.
+    /// The headers in order, with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// As long as `Content-Length` says.
+    /// The body, as long as `Content-Length` says.
     pub body: Vec<u8>,
 }
 
@@ -54,9 +54,9 @@ pub struct Upstream {
 
 #[derive(Debug, Default)]
 struct UpstreamState {
-    /// Bound: [`REQUESTS_MAX`].
+    /// The recorded requests. Bound: [`REQUESTS_MAX`].
     requests: Mutex<Vec<UpstreamRequest>>,
-    /// Bound: [`CONNECTIONS_MAX`].
+    /// The threads of open connections. Bound: [`CONNECTIONS_MAX`].
     open: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
 }
@@ -79,13 +79,13 @@ impl Upstream {
         Upstream { shared, address, accepting }
     }
 
-    /// Where it listens.
+    /// The address of the application.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The requests since the last time this was asked, in the order in which they were complete.
+    /// Takes the requests recorded since the last call, in the order in which they were complete.
     #[must_use]
     pub fn take_requests(&self) -> Vec<UpstreamRequest> {
         std::mem::take(&mut *lock(&self.shared.requests))
@@ -118,7 +118,7 @@ fn accept(listener: &TcpListener, shared: &Arc<UpstreamState>) {
         if open.len() < CONNECTIONS_MAX {
             let shared = shared.clone();
             open.push(thread::spawn(move || {
-                // A connection that breaks is the test's business, which misses the request.
+                // If a connection breaks, the test notices the missing request.
                 let _ = serve(&stream, &shared);
             }));
         }
@@ -170,7 +170,7 @@ fn line_of(from: &mut impl BufRead) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// Reads a connection that may be silent for long, until the application is over.
+/// A reader of a connection that may be silent for long, until the application is stopped.
 struct UpstreamReader<'a> {
     stream: &'a TcpStream,
     shared: &'a UpstreamState,

@@ -5,7 +5,7 @@ use std::thread;
 use super::server::{TestRedis, TestRedisLaunch};
 use crate::wait;
 
-/// How many slots a cluster divides.
+/// Number of slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
 /// A cluster that is up; stopped when dropped.
@@ -17,14 +17,14 @@ pub struct TestRedisCluster {
 }
 
 impl TestRedisCluster {
-    /// Three primaries with a replica each: about 2.2 s, of which Redis insists on 2 (a primary takes
-    /// no writes sooner after its start).
+    /// Starts three primaries with a replica each. It takes about 2.2 s, because a primary accepts no writes in its
+    /// first 2 s.
     #[must_use]
     pub fn start() -> TestRedisCluster {
         TestRedisCluster::with_primaries(3, true)
     }
 
-    /// So many primaries, which divide the slots evenly in their order, and a replica of each if
+    /// Starts a number of primaries, which divide the slots evenly in their order, and a replica of each if
     /// wanted. A node counts as failed after 1 s.
     ///
     /// # Panics
@@ -52,10 +52,10 @@ impl TestRedisCluster {
                     "nodes.conf",
                     "--cluster-node-timeout",
                     "1000",
-                    // The first copy is made at once, not when more replicas may have come.
+                    // The first copy is made at once, without a wait for more replicas.
                     "--repl-diskless-sync-delay",
                     "0",
-                    // Replicas are there to take over at once, however long they have been away.
+                    // Replicas take over at once, no matter how long they were disconnected.
                     "--cluster-replica-validity-factor",
                     "0",
                 ]);
@@ -87,7 +87,7 @@ impl TestRedisCluster {
         &self.nodes
     }
 
-    /// How many were primaries when it began.
+    /// Number of primaries at the start.
     #[must_use]
     pub fn primaries(&self) -> usize {
         self.primaries
@@ -100,7 +100,7 @@ impl TestRedisCluster {
         format!("redis-cluster://{}", addresses.join(","))
     }
 
-    /// The node that has this slot when all is well, and its place.
+    /// The index of the node that has this slot at the start.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> usize {
         let owns = |n: &usize| self.slots_of(*n).contains(&slot);
@@ -113,7 +113,7 @@ impl TestRedisCluster {
         self.nodes[index].cli(&["CLUSTER", "MYID"])
     }
 
-    /// Waits until every running node among these says that the cluster is well.
+    /// Waits until every running node among these reports that the cluster is ok.
     ///
     /// # Panics
     ///
@@ -134,14 +134,14 @@ impl TestRedisCluster {
     /// Divides the slots, introduces the nodes to each other, and waits until all agree.
     fn form(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
-            // Distinct, as `redis-cli --cluster create` does: no quarrel about who is newer.
+            // Distinct epochs, as `redis-cli --cluster create` sets them, avoid conflicts.
             node.tell(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             if index < self.primaries {
                 let slots = self.slots_of(index);
                 let (first, last) = (slots.start().to_string(), slots.end().to_string());
                 node.tell(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
             }
-            // Each to all before it: faster than hearing of each other.
+            // Each node meets all nodes before it, which is faster than gossip.
             for other in &self.nodes[..index] {
                 node.tell(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
             }
@@ -159,7 +159,7 @@ impl TestRedisCluster {
         }
     }
 
-    /// Whether this node knows every node, and who copies whom.
+    /// Returns true if this node knows every node and the primary of every replica.
     fn is_known_to(&self, node: &TestRedis) -> bool {
         let known = node.cli(&["CLUSTER", "NODES"]);
         let all_linked = !known.contains("handshake") && !known.contains("disconnected");

@@ -1,5 +1,5 @@
-//! Free loopback ports: below those that the kernel hands to outgoing connections, so that no
-//! client takes one between our look and the server's `bind`.
+//! Free loopback ports, below those that the kernel gives to outgoing connections, so that no client takes one
+//! between our check and the server's `bind`.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -11,10 +11,10 @@ const FIRST: u16 = 12_000;
 const COUNT: u16 = 10_000;
 const BUS_ABOVE: u16 = 10_000;
 
-/// A port that is free now, and whose bus port is free too. Another process may be faster: who
-/// starts a server looks whether it runs, and takes another port if not.
+/// Finds a port that is free now and whose bus port is free too. Another process may take it first, so the
+/// start of a server is checked and tried again with another port.
 pub(super) fn free() -> u16 {
-    /// Counted, so that servers of one process are far from each other's ports.
+    /// A counter, so that the ports of servers of one process are far apart.
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let bindable = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     crate::wait::until("a free port", || {

@@ -3,10 +3,10 @@
 use super::server::{TestRedis, TestRedisLaunch};
 use crate::wait;
 
-/// What the sentinels call the primary.
+/// The primary's name in the sentinels.
 pub const PRIMARY_NAME: &str = "tollgate";
 
-/// Six processes that are up and know each other; stopped when dropped.
+/// Six running processes that know each other; stopped when dropped.
 #[derive(Debug)]
 pub struct TestRedisSentinels {
     data: Vec<TestRedis>,
@@ -14,7 +14,7 @@ pub struct TestRedisSentinels {
 }
 
 impl TestRedisSentinels {
-    /// The primary counts as down after 1 s without an answer; two sentinels have to agree.
+    /// Starts them. The primary counts as down after 1 s without an answer, if two sentinels agree.
     ///
     /// # Panics
     ///
@@ -54,7 +54,7 @@ impl TestRedisSentinels {
         sentinels
     }
 
-    /// The nodes with data: first the one that began as the primary.
+    /// The nodes with data; the first is the primary at the start.
     #[must_use]
     pub fn data(&self) -> &[TestRedis] {
         &self.data
@@ -83,14 +83,14 @@ impl TestRedisSentinels {
         format!("redis-sentinel://{}/{PRIMARY_NAME}", addresses.join(","))
     }
 
-    /// The port of the primary as this sentinel has it.
+    /// The port of the primary according to this sentinel.
     #[must_use]
     pub fn primary_port(&self, sentinel: usize) -> Option<u16> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY_NAME];
         self.sentinels[sentinel].cli(&words).lines().nth(1)?.parse().ok()
     }
 
-    /// Every sentinel knows the two others and both replicas.
+    /// Waits until every sentinel knows the two others and both replicas.
     fn wait_until_known(&self) {
         for sentinel in &self.sentinels {
             wait::until_true("the sentinels to know each other", || {

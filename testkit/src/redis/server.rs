@@ -18,11 +18,11 @@ pub struct RedisTlsFiles {
     pub cert: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// Who signed it, and those of clients if they must show one.
+    /// The certificate authority of the server's certificate, and of clients' if they need one.
     pub ca: PathBuf,
 }
 
-/// How a server is to be started.
+/// The options to start a server with.
 #[derive(Clone, Debug, Default)]
 pub struct TestRedisLaunch {
     args: Vec<String>,
@@ -86,7 +86,7 @@ impl TestRedisLaunch {
             std::fs::write(folder.path().join("sentinel.conf"), text).expect("a file written");
         }
         let mut server = TestRedis { launch: self, port: 0, folder, process: None };
-        // A port may be taken between our look and the server's; three in a row are no accident.
+        // A port may be taken between our check and the server's start; three in a row are no accident.
         for _ in 0..3 {
             server.port = ports::free();
             if server.try_start() {
@@ -126,7 +126,7 @@ impl TestRedis {
         self.port
     }
 
-    /// Where it listens.
+    /// The address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
@@ -161,13 +161,13 @@ impl TestRedis {
         self.process.as_ref().expect("the server runs").id()
     }
 
-    /// What it wrote to its log.
+    /// The server's log.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What `redis-cli` prints for this command; an error of Redis is text like any other answer.
+    /// Runs a command and returns the output of `redis-cli`; an error of Redis is text like any other answer.
     ///
     /// # Panics
     ///
@@ -198,13 +198,12 @@ impl TestRedis {
         assert_eq!(answer, "OK", "{}: {}", self.address(), words.join(" "));
     }
 
-    /// `kill -9`, and waits until it is gone. What it held is lost.
+    /// Kills the server with `SIGKILL` and waits until it has ended. Its data is lost.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// `SIGSTOP`: it keeps its connections and accepts new ones (the kernel does), and answers
-    /// nothing.
+    /// Sends `SIGSTOP`: the server keeps its connections, the kernel accepts new ones, and nothing is answered.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
         let path = format!("/proc/{}/stat", self.pid());
@@ -214,7 +213,7 @@ impl TestRedis {
         });
     }
 
-    /// `SIGCONT`: it goes on where it was.
+    /// Sends `SIGCONT`: the server continues.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -233,10 +232,10 @@ impl TestRedis {
         self.process.as_ref().expect("the server runs").signal(signal);
     }
 
-    /// True once it answers, false if it ended instead.
+    /// Starts the server. Returns true once it answers, and false if it ended instead.
     fn try_start(&mut self) -> bool {
-        // Its own words and not an answer to PING, which could be that of another server on a port
-        // it did not get.
+        // The server's own log and not an answer to PING, which could come from another server on the same
+        // port.
         const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
         let _ = std::fs::remove_file(self.folder.path().join("log"));
         let mut process = ChildProcess::start(&mut self.command());

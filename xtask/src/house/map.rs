@@ -16,6 +16,16 @@ const STORE_WORDS: [&str; 5] =
 const WITHOUT_STORES: [&str; 2] =
     ["crates/tollgate-cli/src/data_plane", "crates/tollgate-cli/src/listeners"];
 
+/// Crates whose files the map names without their folder.
+const CRATES: [&str; 6] = [
+    "tollgate",
+    "tollgate-shared",
+    "tollgate-redis",
+    "tollgate-rules",
+    "tollgate-tower",
+    "tollgate-cli",
+];
+
 /// Everything that is wrong with the map, one sentence each.
 pub(super) fn problems(root: &Path, sources: &Sources) -> Vec<String> {
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
@@ -32,10 +42,9 @@ pub(super) fn problems(root: &Path, sources: &Sources) -> Vec<String> {
 /// Paths in the map that lead to no file.
 fn missing_paths(root: &Path, text: &str) -> Vec<String> {
     let exists = |path: &str| {
-        let bases = ["", "crates/", "crates/tollgate/src/", "crates/tollgate-cli/src/"];
-        let more = ["crates/tollgate-rules/src/", "crates/tollgate-redis/src/"];
-        let rest = ["crates/tollgate-shared/src/", "crates/tollgate-tower/src/"];
-        bases.iter().chain(&more).chain(&rest).any(|base| root.join(base).join(path).exists())
+        let crates = CRATES.iter().map(|name| format!("crates/{name}/src"));
+        let mut bases = crates.chain([".".to_owned()]);
+        bases.any(|base| root.join(base).join(path).exists())
     };
     let spans = text.split('`').skip(1).step_by(2);
     let paths = spans.filter(|span| is_path(span));

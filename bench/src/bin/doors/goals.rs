@@ -1,4 +1,4 @@
-//! The goals, as ratios within one run, and whether each is met.
+//! The goals, as ratios within one run, and the verdict on each.
 
 use tollgate_bench::rounds::{Figure, RoundResults, ServerSample};
 use tollgate_bench::table::{BenchTable, TableStyle, figures};
@@ -12,7 +12,7 @@ struct ListenerGoal {
     ours: &'static str,
     peer: &'static str,
     shape: ConnectionShape,
-    /// `None`: shown for comparison.
+    /// The lowest ratio that meets the goal; `None` if the ratio is only shown for comparison.
     least: Option<f64>,
 }
 
@@ -57,7 +57,7 @@ struct MeasuredListenerGoal {
 }
 
 impl ListenerGoals {
-    /// Adds those that these results decide.
+    /// Adds the goals for which both sides are in these results.
     pub(crate) fn decide(&mut self, results: &RoundResults) {
         for goal in &GOALS {
             let (ours, peer) = (name(goal.ours, goal.shape), name(goal.peer, goal.shape));
@@ -71,7 +71,7 @@ impl ListenerGoals {
         }
     }
 
-    /// The table, and whether all are met by processor time.
+    /// The table of goals, and true if all are met by processor time.
     pub(crate) fn table(&self, style: TableStyle) -> (BenchTable, bool) {
         let columns = ["goal", "asked by", "to be", "by CPU", "result", "by requests/s", "result"];
         let mut table = BenchTable::new("Goals: times the peer (least–most)", style, &columns);
@@ -97,7 +97,7 @@ impl ListenerGoals {
     }
 }
 
-/// `1.52 (1.40–1.61)`.
+/// Formats a ratio as `1.52 (1.40–1.61)`: median, minimum and maximum.
 pub(crate) fn times(figure: Figure) -> String {
     format!("{} ({}–{})", figures(figure.median), figures(figure.min), figures(figure.max))
 }
@@ -106,7 +106,7 @@ pub(crate) fn times(figure: Figure) -> String {
 mod tests {
     use super::*;
 
-    /// One sample of each, at so many microseconds of the server's and requests a second.
+    /// Results with one sample for each row: microseconds of the server and requests per second.
     fn results(rows: &[(&str, ConnectionShape, f64, f64)]) -> RoundResults {
         let row = |&(who, shape, server_us, requests_per_s): &(&str, ConnectionShape, f64, f64)| {
             let sample = ServerSample { server_us, requests_per_s, ..ServerSample::default() };

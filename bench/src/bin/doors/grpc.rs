@@ -1,4 +1,4 @@
-//! gRPC: Envoy's ShouldRateLimit, next to a tonic server that decides nothing.
+//! The gRPC part: Envoy's ShouldRateLimit, next to a tonic server that decides nothing.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ pub(crate) const TONIC: &str = "tonic echo";
 
 /// One call at a time on each connection.
 pub(crate) const UNARY: ConnectionShape = ConnectionShape { connections: 16, in_flight: 1 };
-/// Few connections, many streams: what Envoy does.
+/// Few connections with many streams, as Envoy opens them.
 pub(crate) const MULTIPLEXED: ConnectionShape = ConnectionShape { connections: 4, in_flight: 16 };
 const SHAPES: [ConnectionShape; 2] = [UNARY, MULTIPLEXED];
 
@@ -40,13 +40,13 @@ pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     part
 }
 
-/// A call about an address of its own for each caller.
+/// A call with a different address for each caller.
 fn message(caller: u64) -> Vec<u8> {
     let [.., a, b, c] = caller.to_be_bytes();
     framed(&request("bench", &format!("10.{a}.{b}.{c}")))
 }
 
-/// A server whose rules do not match would be measured to be fast.
+/// Checks that the server decides: one whose rules do not match would look fast.
 fn check_it_decides(address: SocketAddr, message: &[u8]) -> Result<(), String> {
     let answer = check(address, message)?;
     let limit = match &answer.statuses[..] {

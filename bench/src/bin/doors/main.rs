@@ -1,9 +1,9 @@
-//! `cargo xtask bench doors`: what the Redis protocol, gRPC and the tower layer cost, next to Redis,
+//! `cargo xtask bench doors`: the cost of the Redis protocol, gRPC and the tower layer, next to Redis,
 //! tonic and a bare route, all in one run.
 //!
-//! Read in this order: `part.rs` (what a part of the measurement is), `resp.rs`, `grpc.rs`,
-//! `tower.rs` (the parts: who, and what each is asked), `goals.rs`, `report.rs` (tables); then, in
-//! the library of this crate, `generator/` (how they are asked), `rounds.rs` and `process.rs`.
+//! Read in this order: `part.rs` (a part of the measurement), `resp.rs`, `grpc.rs`, `tower.rs` (the parts, with
+//! their contestants and requests), `goals.rs`, `report.rs` (tables); then, in the library of this crate,
+//! `generator/` (the load), `rounds.rs` and `process.rs`.
 
 mod goals;
 mod grpc;
@@ -26,7 +26,7 @@ use goals::ListenerGoals;
 use part::{LaunchPaths, ListenerPart};
 
 const HELP: &str = "\
-Measures the listeners besides HTTP on loopback, next to what people run, in one run.
+Measures RESP, gRPC and the tower layer on loopback, next to common alternatives, in one run.
 
 Usage: cargo xtask bench doors [OPTIONS]
 
@@ -39,27 +39,27 @@ Options:
   --help         print this text
 
 What is measured:
-  resp   CL.THROTTLE of `tollgate serve --resp`, next to a bare echo (tokio on one thread, a parser of
-         commands, one and the same reply), redis-server with plain INCR, redis-cell's published
-         semantics as a script, and the token bucket that most people write, both by EVALSHA
+  resp   CL.THROTTLE of `tollgate serve --resp`, next to a bare echo (tokio on one thread, a command
+         parser, a constant reply), redis-server with plain INCR, redis-cell's published semantics
+         as a script, and the token bucket that most people write, both by EVALSHA
   grpc   ShouldRateLimit of `tollgate serve --grpc`, one rule (bench/rules/one-address.yaml), next to a
          tonic server that answers the same messages and decides nothing
-  tower  a route of axum with the layer of tollgate-tower, next to the same route without it; also
-         with a layer that tells nothing: the difference is what its headers cost
+  tower  an axum route with the layer of tollgate-tower, next to the same route without it; also with a
+         layer that writes no headers, which shows what the headers cost
 
-`16 x 64` are 16 connections with 64 requests on the way on each: over RESP sent together and answered
-before the next, over gRPC streams that go on by themselves. About 48,000 callers ask, all are
-allowed, and an answer that does not say so ends the run. Nobody persists anything.
+`16 x 64` means 16 connections with 64 requests in flight on each: over RESP a pipeline that is answered
+before the next is sent, over gRPC independent streams. Requests come from about 48,000 callers. All
+are allowed, and any other answer ends the run. No server persists anything.
 
-All servers have core 1, one thread that asks has core 0, and the contestants take turns within each
-round; one round before the first does not count. CPU is the processor time of the server, user and
-system. Ratios are taken within a round; `1.52 (1.40–1.61)` is their median, least and most.
+All servers run on core 1, the generator's one thread runs on core 0, and the contestants take turns
+within each round. A warm-up round before the first does not count. CPU is the processor time of the
+server, user and system. Ratios are taken within a round; `1.52 (1.40–1.61)` is their median, minimum
+and maximum.
 
-The generator has one core too: where it is 100 % busy and the server is not, requests/s say how fast
-the generator is, and CPU per request is the number to believe. The goals are therefore decided by
-CPU. The bare echo shows how fast the generator can be. Where neither is busy, the machine is not
-quiet.
-Leaves with 1 if a goal is missed or something that was wanted could not be measured.
+The generator also has one core only. If it is 100 % busy and the server is not, requests/s measure
+the generator, and CPU per request is the number to trust. The goals are therefore decided by CPU. The
+bare echo shows how fast the generator can be. If neither is busy, the machine is not quiet.
+Exits with 1 if a goal is missed or a requested contestant could not be measured.
 
 Examples:
   cargo xtask bench doors --quick
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     options::run(HELP, run)
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct ListenerBenchOptions {
     parts: Vec<&'static str>,
     server: Option<PathBuf>,
@@ -104,7 +104,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     }))
 }
 
-/// The parts with these names, separated by commas; all if nothing is said.
+/// The parts with these names, separated by commas; all of them for `None`.
 fn wanted(only: Option<String>) -> Result<Vec<&'static str>, UsageError> {
     let Some(only) = only else { return Ok(part::NAMES.to_vec()) };
     let known = |name: &str| {
@@ -116,10 +116,10 @@ fn wanted(only: Option<String>) -> Result<Vec<&'static str>, UsageError> {
     only.split(',').map(known).collect()
 }
 
-/// Starts everybody, measures, prints; true if all goals are met.
+/// Starts the servers, measures and prints. Returns true if all goals are met.
 fn measure_and_report(choice: &ListenerBenchOptions) -> Result<bool, String> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err("this needs two cores: one for the servers, one for who asks".into());
+        return Err("this needs two cores: one for the servers, one for the generator".into());
     }
     println!("{}; load {} at the start", machine::describe(), machine::load());
     println!(

@@ -1,4 +1,4 @@
-//! One part of the measurement: servers that answer the same question, and how they are asked.
+//! One part of the measurement: servers that answer the same requests, and the load on them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use tollgate_bench::rounds::{SampleTiming, ServerSample};
 
 use crate::{grpc, resp, tower};
 
-/// The parts there are.
+/// The names of all parts.
 pub(crate) const NAMES: [&str; 3] = ["resp", "grpc", "tower"];
 
-/// What Tollgate is called in the tables of the listeners.
+/// Tollgate's name in the tables.
 pub(crate) const TOLLGATE: &str = "tollgate";
 
 const RULES: &str = include_str!("../../../rules/one-address.yaml");
 
-/// Where servers are started from.
+/// The paths needed to start servers.
 pub(crate) struct LaunchPaths<'a> {
     /// The program `tollgate`.
     pub(crate) tollgate: &'a Path,
-    /// For their files.
+    /// The directory for the servers' files.
     pub(crate) scratch: &'a ScratchDir,
 }
 
-/// How somebody is asked.
+/// The number of connections and of requests in flight on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionShape {
     pub(crate) connections: usize,
-    /// Requests on the way on each connection.
+    /// Requests in flight on each connection.
     pub(crate) in_flight: usize,
 }
 
@@ -42,19 +42,19 @@ impl fmt::Display for ConnectionShape {
     }
 }
 
-/// The name of a case among the results.
+/// The name of a case in the results.
 pub(crate) fn name(who: &str, shape: ConnectionShape) -> String {
     format!("{who}, {shape}")
 }
 
-/// One thing to measure: who, and how it is asked.
+/// One thing to measure: a contestant under one load.
 pub(crate) struct ListenerCase {
     pub(crate) who: &'static str,
     pub(crate) shape: ConnectionShape,
     pub(crate) sample: Box<dyn Fn(SampleTiming) -> Result<ServerSample, String>>,
 }
 
-/// Who is asked.
+/// A server under load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerTarget {
     pub(crate) address: SocketAddr,
@@ -63,23 +63,23 @@ pub(crate) struct ListenerTarget {
 }
 
 impl ListenerTarget {
-    /// What one sample in this shape is.
+    /// The load of one sample in this shape.
     pub(crate) fn load(self, shape: ConnectionShape, span: SampleTiming) -> LoadSpec {
         let ListenerTarget { address, server } = self;
         LoadSpec { address, server, connections: shape.connections, span }
     }
 }
 
-/// Everybody who answers the same question.
+/// Contestants that answer the same requests.
 pub(crate) struct ListenerPart {
     pub(crate) title: &'static str,
-    /// The one that decides nothing: the others are compared with it.
+    /// The contestant that decides nothing and that the others are compared with.
     pub(crate) floor: &'static str,
-    /// In the order of the table.
+    /// The cases, in the order of the table.
     pub(crate) cases: Vec<ListenerCase>,
-    /// What could not be measured, and why.
+    /// Contestants that could not be measured, with the reason.
     pub(crate) problems: Vec<String>,
-    /// They run as long as this lives. Bound: one for each contestant.
+    /// The servers, which run until this is dropped. Bound: one for each contestant.
     processes: Vec<ServerProcess>,
     redis: Option<TestRedis>,
 }
@@ -100,8 +100,8 @@ impl ListenerPart {
         ListenerPart { title, floor, cases, problems, processes, redis: None }
     }
 
-    /// Adds a contestant that has a process of its own; `cases` asks it first whether it does what it
-    /// is measured for.
+    /// Adds a contestant that has a process of its own; `cases` first checks that it does the work that is
+    /// measured.
     pub(crate) fn add_process(
         &mut self,
         who: &'static str,
@@ -121,7 +121,7 @@ impl ListenerPart {
         self.redis = Some(redis);
     }
 
-    /// Adds the cases of a contestant, or why there are none.
+    /// Adds the cases of a contestant, or the reason why there are none.
     pub(crate) fn add(&mut self, who: &'static str, cases: Result<Vec<ListenerCase>, String>) {
         match cases {
             Ok(cases) => self.cases.extend(cases),
@@ -129,7 +129,7 @@ impl ListenerPart {
         }
     }
 
-    /// Cases that are asked in the same way stand together.
+    /// Groups the cases by their shape.
     pub(crate) fn sort(&mut self, shapes: &[ConnectionShape]) {
         self.cases.sort_by_key(|case| shapes.iter().position(|it| *it == case.shape));
     }
@@ -139,7 +139,7 @@ impl ListenerPart {
     }
 }
 
-/// `tollgate serve` with one listener open, on one thread.
+/// Starts `tollgate serve` with one listener, on one thread.
 pub(crate) fn start_tollgate(
     place: &LaunchPaths<'_>,
     listener: &str,
@@ -158,7 +158,7 @@ pub(crate) fn start_tollgate(
     )
 }
 
-/// A server of this crate.
+/// Starts a server of this crate.
 pub(crate) fn start_bench_server(
     place: &LaunchPaths<'_>,
     program: &str,
@@ -173,7 +173,7 @@ pub(crate) fn start_bench_server(
     )
 }
 
-/// Cases of one contestant, one for each shape.
+/// The cases of one contestant, one for each shape.
 pub(crate) fn cases<S>(
     who: &'static str,
     shapes: &[ConnectionShape],

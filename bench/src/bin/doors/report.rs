@@ -1,4 +1,4 @@
-//! The table of one part: what was measured.
+//! The table of the measurements of one part.
 
 use tollgate_bench::rounds::{RoundResults, ServerSample};
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};

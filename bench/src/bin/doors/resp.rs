@@ -1,4 +1,4 @@
-//! The Redis protocol: CL.THROTTLE next to what Redis does in its place.
+//! The RESP part: CL.THROTTLE next to Redis with commands and scripts for the same purpose.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -26,12 +26,12 @@ pub(crate) const PIPELINE_16: ConnectionShape = ConnectionShape { connections: 1
 pub(crate) const PIPELINE_64: ConnectionShape = ConnectionShape { connections: 16, in_flight: 64 };
 const SHAPES: [ConnectionShape; 4] = [ONE, MANY, PIPELINE_16, PIPELINE_64];
 
-/// A quota that is never reached: capacity (CL.THROTTLE adds one), and so many in a second.
+/// A quota that is never exhausted: the capacity (CL.THROTTLE adds one) and the units per second.
 const ROOM: &str = "10000";
 
-/// Of five numbers, the first says that the caller is not limited.
+/// The beginning of an allowing reply of five numbers: the first is 0.
 const ALLOWED_OF_5: ExpectedReply = ExpectedReply { begins: b"*5\r\n:0\r\n", lines: 4 };
-/// Of two numbers, the first says that the caller is allowed.
+/// The beginning of an allowing reply of two numbers: the first is 1.
 const ALLOWED_OF_2: ExpectedReply = ExpectedReply { begins: b"*2\r\n:1\r\n", lines: 1 };
 const NUMBER: ExpectedReply = ExpectedReply { begins: b":", lines: 1 };
 
@@ -52,7 +52,7 @@ pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     part
 }
 
-/// One server, asked in three ways.
+/// Adds one Redis server under three contestants.
 fn redis(part: &mut ListenerPart) {
     if Command::new("redis-server").arg("--version").output().is_err() {
         part.problems.push(
@@ -88,7 +88,7 @@ fn redis(part: &mut ListenerPart) {
     });
 }
 
-/// Loads a script; its name is 40 digits.
+/// Loads a script and returns its SHA-1 digest of 40 digits.
 fn script(address: SocketAddr, text: &str) -> Result<String, String> {
     let sha = ask(address, &["SCRIPT", "LOAD", text])?;
     if sha.len() == 40 { Ok(sha) } else { Err(format!("the script is not taken: {sha}")) }
@@ -114,8 +114,8 @@ fn cases(
     })
 }
 
-/// Whether somebody limits as redis-cell does: what it answered to the same calls on a new key. A
-/// server that limits nothing would be measured to be fast.
+/// Checks that a server limits as redis-cell does, by redis-cell's replies to the same calls on a new key. A
+/// server that limits nothing would look fast.
 fn check_it_throttles(
     ask: impl Fn(&str, [&str; 4]) -> Result<String, String>,
 ) -> Result<(), String> {
@@ -158,7 +158,7 @@ mod tests {
             ask(server.address(), &["EVALSHA", &sha, "1", key, burst, count, period, quantity])
         };
         assert_eq!(check_it_throttles(ask), Ok(()));
-        // Whoever limits nothing is found out.
+        // A server that limits nothing is detected.
         assert!(check_it_throttles(|_, _| Ok("[0,16,15,-1,2]".into())).is_err());
     }
 }

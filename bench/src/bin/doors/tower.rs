@@ -1,4 +1,4 @@
-//! The tower layer: a route of axum with it, next to the same route without.
+//! The tower part: an axum route with the layer, next to the same route without it.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
         let caller = callers[0];
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {caller:05}\r\n\r\n")
     }));
-    // Without headers nothing shows that it decides; it is the same layer as the one with them.
+    // Without headers the answer cannot show that the layer decides; it is the same layer as the one with headers.
     let contestants =
         [(BARE, "bare", "200 OK"), (LIMITED, "limited", "ratelimit"), (SILENT, "silent", "200 OK")];
     for (who, word, sign) in contestants {
@@ -43,7 +43,7 @@ pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     part
 }
 
-/// A layer that is not asked would be measured to be fast.
+/// Checks the answer: a layer that does not decide would look fast.
 fn check_answer_contains(address: SocketAddr, request: &[u8], sign: &str) -> Result<(), String> {
     let answer = ask(address, request)?;
     if answer.status == 200 && answer.text.contains(sign) {

@@ -1,6 +1,6 @@
-//! Who is measured: the servers, and what each of them is asked.
+//! The contestants: the servers and the requests sent to each of them.
 //!
-//! A server that cannot be started, or answers what it should not, is reported and left out.
+//! A server that cannot be started or gives a wrong answer is reported and left out.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,17 +24,17 @@ pub(crate) const HYPER_BODIES: &str = "bare hyper, bodies";
 pub(crate) const CHECK: &str = "tollgate check";
 pub(crate) const CHECK_BATCH: &str = "tollgate batch of 64";
 
-/// In the order of the table.
+/// The names of all contestants, in the order of the table.
 const NAMES: [&str; 8] =
     [HYPER, NGINX, NGINX_SHORT, FORWARD_AUTH, ELEVEN_RULES, HYPER_BODIES, CHECK, CHECK_BATCH];
 
 const ONE_RULE: &str = include_str!("../../../rules/one-rule.yaml");
 const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml");
 
-/// Bytes of an answer to `/v1/check` with one rule; used where tollgate itself cannot be asked.
+/// Bytes of an answer to `/v1/check` with one rule; used if tollgate itself is not running.
 const ANSWER_BYTES_USUAL: usize = 330;
 
-/// What one contestant is: a server, and what it is asked.
+/// A contestant: a server and the requests sent to it.
 pub(crate) struct HttpContestant {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
@@ -42,27 +42,27 @@ pub(crate) struct HttpContestant {
     pub(crate) requests: Rc<RequestList>,
 }
 
-/// Everybody, ready to be measured.
+/// All contestants, ready to be measured.
 pub(crate) struct HttpContestants {
     pub(crate) all: Vec<HttpContestant>,
-    /// What could not be measured, and why.
+    /// Contestants that could not be measured, with the reason.
     pub(crate) problems: Vec<String>,
-    /// They run as long as this lives. Bound: five.
+    /// The servers, which run until this is dropped. Bound: five.
     servers: Vec<ServerProcess>,
 }
 
-/// Which contestants to start, and from where.
+/// The contestants to start, and the paths of their programs.
 pub(crate) struct HttpContestantChoice<'a> {
     /// The program `tollgate`.
     pub(crate) tollgate: &'a Path,
     /// The program `bare-hyper`.
     pub(crate) bare_hyper: &'a Path,
-    /// Part of the names of those wanted; all have the empty text in their names.
+    /// A part of the names of the wanted contestants; the empty text selects all.
     pub(crate) only: &'a str,
 }
 
 impl HttpContestants {
-    /// Starts all servers that are wanted, and asks each contestant one question.
+    /// Starts the servers of all wanted contestants, and sends each contestant one request.
     pub(crate) fn start(
         choice: &HttpContestantChoice<'_>,
         scratch: &ScratchDir,
@@ -98,7 +98,7 @@ impl HttpContestants {
         it
     }
 
-    /// Starts one server if somebody wants to see what it does.
+    /// Starts one server if one of its contestants is wanted.
     fn add(
         &mut self,
         only: &str,
@@ -129,7 +129,7 @@ impl HttpContestants {
         self.servers.push(process);
     }
 
-    /// How long tollgate's answers are, so that bare hyper's can be as long.
+    /// Length of tollgate's answers, so that bare hyper's can be as long.
     fn answer_bytes(&self, check: &RequestList) -> usize {
         let tollgate = self.all.iter().find(|contestant| contestant.name == CHECK);
         let answer = tollgate.and_then(|it| ask(it.address, check.get(0)).ok());
@@ -150,13 +150,12 @@ fn announced_tollgate(
     ServerProcess::start_announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
 }
 
-/// Whether the answer shows that the work was done: a server whose rules do not match would be
-/// measured to be fast.
+/// Checks that the answer shows the work: a server whose rules do not match would look fast.
 fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
     match name {
         FORWARD_AUTH => check_answer_contains(address, request, "x-ratelimit-remaining: ", 1),
         ELEVEN_RULES => {
-            // Only a check names all the limits that decided: ten rules more, one limit each.
+            // Only `/v1/check` names all the limits that decided: ten more rules, one limit each.
             check_answer_contains(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
             check_answer_contains(address, request, "x-ratelimit-remaining: ", 1)
         }
@@ -168,7 +167,7 @@ fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), S
     }
 }
 
-/// Whether the answer is 200 and has the sign in it at least so many times, in whatever case.
+/// Checks that the answer is 200 and contains `sign` at least so many times, ignoring case.
 fn check_answer_contains(
     address: SocketAddr,
     request: &[u8],

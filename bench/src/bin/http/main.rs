@@ -1,9 +1,9 @@
 //! `cargo xtask bench http`: requests per second and processor time per request of the HTTP listener,
 //! next to bare hyper and to nginx, all in one run.
 //!
-//! Read in this order: `contestants.rs` (who is measured, and what each is asked), `requests.rs`,
-//! `report.rs` (tables and goals), `nginx.rs`; then, in the library of this crate, `generator/` (how
-//! they are asked), `rounds.rs` and `process.rs` (how servers are started).
+//! Read in this order: `contestants.rs` (servers and their requests), `requests.rs`, `report.rs` (tables and
+//! goals), `nginx.rs`; then, in the library of this crate, `generator/` (the load), `rounds.rs` and
+//! `process.rs` (starting servers).
 
 mod contestants;
 mod nginx;
@@ -31,7 +31,7 @@ Usage: cargo xtask bench http [OPTIONS]
 
 Options:
   --quick          3 rounds of 0.3 s for each contestant instead of 5 of 1 s
-  --connections N  connections, 16 unless told otherwise; one request on the way on each
+  --connections N  connections (default: 16); one request in flight on each
   --rounds N       rounds; tables show medians
   --only NAME      only contestants whose name contains NAME, such as hyper, nginx, tollgate,
                    forward-auth, check; a ratio needs both of its sides
@@ -41,25 +41,25 @@ Options:
 
 What is measured:
   bare hyper, no bodies            hyper on a one-thread tokio: answers 200, and nothing else
-  bare hyper, bodies               reads a body as long as a check, answers one as long as the
+  bare hyper, bodies               reads a body as long as a check and answers with one as long as the
                                    decision; the decision's headers are not imitated
-  nginx limit_req                  one process, 128 MiB zone, never refuses, answers its empty
-                                   picture; asked with the same bytes as tollgate
+  nginx limit_req                  one process, 128 MiB zone, never refuses, answers with its empty
+                                   GIF; gets the same bytes as tollgate
   nginx limit_req, short request   the same without the X-Forwarded-… headers
   tollgate forward-auth            GET /v1/forward-auth, one rule (bench/rules/one-rule.yaml)
   tollgate forward-auth, 11 rules  all eleven decide (bench/rules/eleven-rules.yaml)
   tollgate check                   POST /v1/check
   tollgate batch of 64             POST /v1/check/batch
 
-All servers have core 1, one thread that asks has core 0, and the contestants take turns within
-each round; one round before the first does not count. About 48,000 callers ask, all are allowed,
-and an answer other than 200 ends the run.
+All servers run on core 1, the generator's one thread runs on core 0, and the contestants take turns
+within each round. A warm-up round before the first does not count. Requests come from about 48,000
+callers. All are allowed, and an answer other than 200 ends the run.
 CPU is the processor time of the server, user and system; ratios are taken within a round.
 
-The generator has one core too and cannot ask more than that allows: where it is 100 % busy and the
-server is not, requests/s say how fast the generator is, and CPU per request is the number to
-believe. The goals are therefore decided by CPU. Where neither is busy, the machine is not quiet.
-Leaves with 1 if a goal is missed or something that was wanted could not be measured.
+The generator also has one core only. If it is 100 % busy and the server is not, requests/s measure
+the generator, and CPU per request is the number to trust. The goals are therefore decided by CPU. If
+neither is busy, the machine is not quiet.
+Exits with 1 if a goal is missed or a requested contestant could not be measured.
 
 Examples:
   cargo xtask bench http --quick
@@ -96,7 +96,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     }))
 }
 
-/// A number from 1 to `max`.
+/// Reads an option with a number from 1 to `max`.
 fn number(
     options: &mut BenchOptions,
     name: &str,
@@ -109,7 +109,7 @@ fn number(
     }
 }
 
-/// Starts everybody, measures, prints; true if all goals are met.
+/// Starts the servers, measures and prints. Returns true if all goals are met.
 fn measure_and_report(
     effort: HttpEffort,
     only: &str,
@@ -150,7 +150,7 @@ fn measure_and_report(
     Ok(all_met && contestants.problems.is_empty())
 }
 
-/// How long and how often.
+/// The duration and number of samples, and the number of connections.
 #[derive(Clone, Copy, Debug)]
 struct HttpEffort {
     connections: usize,

@@ -1,7 +1,7 @@
-//! nginx with `limit_req`: the limiter that most people have already.
+//! nginx with `limit_req`, the limiter that most people already have.
 //!
-//! One process, the caller named by a header, a state written for each request, never refused. The
-//! answer is the empty picture, because `return` answers before `limit_req` is asked.
+//! One process; a header names the caller; each request writes a state and none is refused. The answer is
+//! the empty GIF, because `return` answers before `limit_req` runs.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
@@ -13,7 +13,8 @@ use tollgate_bench::stopwatch::Stopwatch;
 
 const MISSING: &str = "nginx is not installed; run as root: apt-get install nginx-light";
 
-/// `DIRECTORY` and `PORT` are filled in. The second zone shows that this nginx limits by this key.
+/// The configuration, with placeholders `DIRECTORY` and `PORT`. The second zone shows that this nginx limits by
+/// this key.
 const CONFIGURATION: &str = "\
 daemon off;
 master_process off;
@@ -47,7 +48,7 @@ http {
 }
 ";
 
-/// Starts it, and makes sure that it limits.
+/// Starts nginx and checks that it limits.
 pub(crate) fn start(scratch: &ScratchDir) -> Result<(ServerProcess, SocketAddr), String> {
     let address = free_address()?;
     let directory = scratch.path().to_string_lossy();
@@ -62,13 +63,13 @@ pub(crate) fn start(scratch: &ScratchDir) -> Result<(ServerProcess, SocketAddr),
     Ok((process, address))
 }
 
-/// Not everybody's path has the programs of the administrator.
+/// Finds nginx, also in the directories for administrators, which not every `PATH` has.
 fn program() -> Option<&'static str> {
     let is_there = |program: &&str| Command::new(program).arg("-v").output().is_ok();
     ["nginx", "/usr/sbin/nginx"].into_iter().find(is_there)
 }
 
-/// A port that nobody has now: nginx cannot be asked which one it took.
+/// Finds a free port; nginx cannot report a port that it chose itself.
 fn free_address() -> Result<SocketAddr, String> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     free.map_err(|error| format!("there is no free port: {error}"))
@@ -89,7 +90,7 @@ fn wait_until_ready(process: &mut ServerProcess, address: SocketAddr) -> Result<
     Ok(())
 }
 
-/// A server that limits nothing would be measured to be fast.
+/// Checks that nginx limits: a server that limits nothing would look fast.
 fn check_it_limits(address: SocketAddr) -> Result<(), String> {
     let status = |user: &str| {
         let request =

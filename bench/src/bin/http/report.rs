@@ -1,4 +1,4 @@
-//! The tables: what was measured, and how it stands to the goals.
+//! The tables of measurements and goals.
 
 use tollgate_bench::rounds::{Figure, RoundResults, ServerSample};
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
@@ -52,7 +52,7 @@ pub(crate) fn speed(
     table
 }
 
-/// Bare hyper decides nothing.
+/// Decisions per second; none for bare hyper, which decides nothing.
 fn decisions(contestant: &HttpContestant, rate: Figure) -> String {
     match contestant.name {
         HYPER | HYPER_BODIES => "-".into(),
@@ -60,12 +60,12 @@ fn decisions(contestant: &HttpContestant, rate: Figure) -> String {
     }
 }
 
-/// What a goal bounds.
+/// The bound of a goal.
 #[derive(Clone, Copy)]
 enum HttpGoalBound {
-    /// At least so many times the peer. Decisions per request weigh in: (ours, the peer's).
+    /// At least this many times the peer, counted in decisions. `decisions` are those per request: ours, the peer's.
     Times { least: f64, decisions: (usize, usize) },
-    /// Less than so many microseconds more than the peer.
+    /// Less than this many microseconds more than the peer.
     AddedUs { below: f64 },
     /// No goal: shown for comparison.
     ComparisonOnly,
@@ -119,7 +119,7 @@ const GOALS: [HttpGoal; 6] = [
     },
 ];
 
-/// The table of goals, and whether all that were measured are met by processor time.
+/// The table of goals, and true if all measured goals are met by processor time.
 pub(crate) fn goals(results: &RoundResults, style: TableStyle) -> (BenchTable, bool) {
     let columns = ["goal", "to be", "by CPU", "min to max", "result", "by requests/s", "result"];
     let mut table = BenchTable::new("Goals", style, &columns);
@@ -152,7 +152,7 @@ pub(crate) fn goals(results: &RoundResults, style: TableStyle) -> (BenchTable, b
 }
 
 impl HttpGoal {
-    /// Compares by microseconds per request, whichever kind of them.
+    /// Compares two contestants by microseconds per request; `us` selects the kind of time.
     fn measure(&self, results: &RoundResults, us: impl Fn(&ServerSample) -> f64) -> Option<Figure> {
         let (ours, peers) = match self.bound {
             HttpGoalBound::Times { decisions, .. } => decisions,
@@ -184,7 +184,7 @@ impl HttpGoal {
     }
 }
 
-/// Noise can make more rules look cheaper.
+/// Formats a number that may be negative: noise can make more rules look cheaper.
 fn signed_figures(value: f64) -> String {
     if value < 0.0 { format!("-{}", figures(-value)) } else { figures(value) }
 }

@@ -1,4 +1,4 @@
-//! What is asked over HTTP.
+//! The HTTP requests of the generator.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use tollgate_bench::generator::requests::RequestList;
 /// Checks in a batch.
 pub(crate) const BATCH: usize = 64;
 
-/// `GET /v1/forward-auth`, as a proxy asks. The same bytes go to bare hyper and to nginx.
+/// `GET /v1/forward-auth` as a proxy sends it. The same bytes go to bare hyper and to nginx.
 pub(crate) fn forward_auth() -> RequestList {
     RequestList::generate(1, |users| {
         format!(
@@ -19,7 +19,7 @@ pub(crate) fn forward_auth() -> RequestList {
     })
 }
 
-/// The shortest request that names a caller: what nginx needs when it is not asked by a proxy.
+/// The shortest request that names a caller, for nginx without a proxy in front of it.
 pub(crate) fn short() -> RequestList {
     RequestList::generate(1, |users| {
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {:05}\r\n\r\n", users[0])
@@ -39,7 +39,7 @@ pub(crate) fn batch() -> RequestList {
     })
 }
 
-/// What the check API is asked about one caller.
+/// The body of a check for one caller.
 fn question(user: u64) -> String {
     format!(r#"{{"method":"GET","path":"/api/search","ip":"192.0.2.1","user":"{user:05}"}}"#)
 }

@@ -1,4 +1,4 @@
-//! Counts allocations: a check must make none.
+//! The allocation counter: a check must not allocate.
 //!
 //! `unsafe`: a global allocator is an unsafe trait. It passes every call on to the system's.
 
@@ -12,7 +12,7 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 #[global_allocator]
 static ALLOCATOR: BenchAllocator = BenchAllocator;
 
-/// Allocations of the whole process so far.
+/// Number of allocations of the whole process so far.
 pub(crate) fn allocation_count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }

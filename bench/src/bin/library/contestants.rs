@@ -1,4 +1,4 @@
-//! Who is measured: each answers a block of keys in the way its users would ask.
+//! The contestants: each decides a block of keys as its users would call it.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use tollgate_bench::keys::KeyStream;
 
 use crate::floor::FloorLimiter;
 
-/// Checks handed over in one call of `decide_batch`.
+/// Number of checks in one call of `decide_batch`.
 const BATCH: usize = 64;
 
 pub(crate) const GOVERNOR: &str = "governor keyed (DashMap)";
@@ -21,16 +21,15 @@ pub(crate) const FLOOR_BATCH: &str = "floor batched";
 pub(crate) const TOLLGATE: &str = "tollgate token_bucket";
 pub(crate) const TOLLGATE_BATCH: &str = "tollgate batch";
 
-/// What the limits say about the traffic.
+/// The state of the limits under the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LibraryQuota {
-    /// 1 million per second, burst 4 billion, of which every key has used a part: a state is found
-    /// and written by every check.
+    /// 1 million per second, burst 4 billion, of which every key has used a part: every check finds a state and
+    /// writes it.
     Allowed,
-    /// 1 per hour, burst 1: a state is found and stays as it is.
+    /// 1 per hour, burst 1: every check finds a state and leaves it unchanged.
     Refused,
-    /// 1 million per second, burst 10: whenever a key is asked about, its bucket is full again. A
-    /// limiter may have forgotten it meanwhile.
+    /// 1 million per second, burst 10: the bucket is full again at every check, so a limiter may have evicted it.
     Idle,
 }
 
@@ -53,7 +52,7 @@ impl LibraryQuota {
     }
 }
 
-/// One of those measured.
+/// A limiter that is measured.
 pub(crate) trait LibraryContestant: Sync {
     fn name(&self) -> &'static str;
 
@@ -62,18 +61,18 @@ pub(crate) trait LibraryContestant: Sync {
         self.ask(stream, 0..stream.len(), desk);
     }
 
-    /// Asks about the keys of `stream` in `range`, one after the other.
+    /// Checks the keys of `stream` in `range`, one after the other.
     fn ask(&self, stream: &KeyStream, range: Range<usize>, desk: &mut CallerBuffers);
 }
 
-/// What a caller reuses from check to check.
+/// Buffers that a caller reuses for all of its checks.
 #[derive(Default)]
 pub(crate) struct CallerBuffers {
     key: String,
     decisions: Vec<Decision>,
 }
 
-/// The wanted contestants for so many keys, without their keys.
+/// The wanted contestants with room for `keys` keys, still empty.
 pub(crate) fn all(
     keys: u64,
     quota: LibraryQuota,
@@ -99,7 +98,7 @@ pub(crate) fn all(
             LibraryQuota::Refused => 1,
             LibraryQuota::Idle => 0,
         };
-        // Both ask one limiter, so its keys are charged twice before the start, where that fits.
+        // Both use one limiter, so its keys are charged twice before the start if the quota allows it.
         for (name, batched) in [(TOLLGATE, false), (TOLLGATE_BATCH, true)] {
             let (limiter, limit) = (Arc::clone(&limiter), limit.clone());
             contestants.push(Box::new(TollgateContestant { name, used, limiter, limit, batched }));
@@ -109,19 +108,17 @@ pub(crate) fn all(
     contestants
 }
 
-/// Tollgate with each algorithm, for so many keys, each of which has used some of its quota, the
-/// sliding window counter also of the window before.
+/// Tollgate with each algorithm, with room for `keys` keys. Each key has used some of its quota; with the sliding
+/// window counter, also some of the previous window's.
 pub(crate) fn algorithms(keys: u64) -> Vec<Box<dyn LibraryContestant>> {
     let one = |algorithm: Algorithm| {
         let limit = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Limit::per_second(1_000_000).burst(4_000_000_000)
             }
-            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
-                Limit::per_hour(4_000_000_000)
-            }
-            // A key is asked about some ten times a second: a few entries each.
+            // A key is checked about ten times a second, which makes a few entries each.
             Algorithm::SlidingWindowLog => Limit::per(100, Duration::from_millis(250)),
+            _ => Limit::per_hour(4_000_000_000),
         };
         let limit = limit.algorithm(algorithm).build().expect("valid numbers");
         let used = if algorithm.is_bucket() { 1_000_000_000 } else { 1 };
@@ -192,7 +189,7 @@ impl LibraryContestant for FloorContestant {
 
 struct TollgateContestant {
     name: &'static str,
-    /// Units that each key has used before; 0: what an ordinary check leaves.
+    /// Units that each key has used before; 0 means those of an ordinary check.
     used: u64,
     limiter: Arc<Limiter>,
     limit: Limit,
@@ -238,7 +235,7 @@ impl LibraryContestant for TollgateContestant {
     }
 }
 
-/// The whole answer is used, so that no part of it is optimised away.
+/// Uses the whole decision, so that no part of it is optimised away.
 #[inline]
 fn consume(decision: &Decision) {
     black_box((

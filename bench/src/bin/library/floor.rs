@@ -1,9 +1,9 @@
-//! The floor: the least that a keyed limiter can do on this machine.
+//! The floor: the least work that a keyed limiter can do on this machine.
 //!
 //! A power of two of 16-byte slots, each a hash and an instant (the "theoretical arrival time" of
-//! GCRA), searched one by one from the place that a fast, unkeyed hash names. It says yes or no and
+//! GCRA), probed linearly from the slot of a fast, unkeyed hash. It answers yes or no and
 //! nothing else: no remaining, no waits, no growth, no eviction, no defence against chosen keys.
-//! Its pages are large ones, if the system grants them.
+//! It uses large pages if the system grants them.
 //!
 //! `unsafe`: asking for large pages, and prefetching.
 
@@ -22,18 +22,18 @@ pub(crate) struct FloorLimiter {
     slots: Box<[FloorSlot]>,
     /// Microseconds per unit.
     interval: u64,
-    /// How far the instant may be ahead: the burst.
+    /// Maximum distance of the instant from now, in microseconds: the burst.
     tolerance: u64,
 }
 
 struct FloorSlot {
-    /// 0: empty.
+    /// The hash of the key; 0 means an empty slot.
     hash: AtomicU64,
     arrival: AtomicU64,
 }
 
 impl FloorLimiter {
-    /// A table at most three quarters full.
+    /// Makes a table that is at most three quarters full with `keys` keys.
     pub(crate) fn new(keys: u64, interval: u64, burst: u64) -> FloorLimiter {
         let count = (keys as usize * 4 / 3).next_power_of_two().max(16);
         let mut slots = Vec::with_capacity(count);
@@ -42,13 +42,13 @@ impl FloorLimiter {
         FloorLimiter { slots: slots.into(), interval, tolerance: interval * burst }
     }
 
-    /// Whether `key` may take one unit.
+    /// Takes one unit. Returns true if `key` may have it.
     #[inline]
     pub(crate) fn check(&self, key: &str, now: u64) -> bool {
         self.decide(hash(key), now)
     }
 
-    /// Decides many keys at one instant; `answer` is told each answer.
+    /// Decides many keys at one instant and passes each result to `answer`.
     pub(crate) fn check_batch(&self, keys: &[&str], now: u64, mut answer: impl FnMut(bool)) {
         for keys in keys.chunks(AHEAD) {
             let mut hashes = [0; AHEAD];

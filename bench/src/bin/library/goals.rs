@@ -1,4 +1,4 @@
-//! The goals of the library, as ratios within one run, and by how much each is met or missed.
+//! The goals of the library, as ratios within one run, and the margin by which each is met or missed.
 
 use tollgate_bench::keys::KeyDistribution;
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
@@ -7,7 +7,7 @@ use crate::contestants::{FLOOR, FLOOR_BATCH, GOVERNOR, LibraryQuota, TOLLGATE, T
 use crate::measure::{LibraryCase, LibraryResults, ThreadLayout};
 use crate::{BytesPerKey, COUNTS};
 
-/// One goal: a measured number, and what it is to be.
+/// One goal: a measured number and its bound.
 struct LibraryGoal {
     name: String,
     goal: LibraryGoalBound,
@@ -20,7 +20,7 @@ enum LibraryGoalBound {
     AtMost(f64),
 }
 
-/// The table of all goals that were measured, and whether all are met.
+/// The table of all measured goals, and true if all are met.
 pub(crate) fn table(
     results: &LibraryResults,
     bytes: &BytesPerKey,
@@ -116,12 +116,12 @@ fn goals(results: &LibraryResults, bytes: &BytesPerKey) -> Vec<LibraryGoal> {
     goals
 }
 
-/// All keys alike, one thread.
+/// The case with uniform keys and one thread.
 pub(crate) fn one_thread(keys: u64, quota: LibraryQuota) -> LibraryCase {
     LibraryCase { keys, shape: KeyDistribution::Uniform, quota, threads: ThreadLayout::One }
 }
 
-/// How many times faster two threads are than one, each on keys of its own.
+/// Speed of two threads with separate keys, as a multiple of one thread's.
 pub(crate) fn scaling(results: &LibraryResults, keys: u64, name: &'static str) -> Option<f64> {
     let case = |threads| LibraryCase { threads, ..one_thread(keys, LibraryQuota::Allowed) };
     let two = results.rate(case(ThreadLayout::TwoApart), name)?;

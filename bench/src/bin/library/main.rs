@@ -1,8 +1,8 @@
 //! `cargo xtask bench library`: nanoseconds per check and bytes per key, next to governor and to
 //! the floor, all in one run.
 //!
-//! Read in this order: `contestants.rs` (who is measured, and how each is asked), `floor.rs` (the
-//! bare table), `measure.rs` (rounds and threads), `memory.rs`, `goals.rs`.
+//! Read in this order: `contestants.rs` (the limiters and how each is called), `floor.rs` (the bare table),
+//! `measure.rs` (rounds and threads), `memory.rs`, `goals.rs`.
 
 mod allocations;
 mod contestants;
@@ -35,26 +35,26 @@ Options:
   --keys N       only this many keys: 1, 1000, 1000000 or 10000000
   --only NAME    only contestants whose name contains NAME, such as governor, floor, tollgate,
                  fixed_window; a ratio needs both of its sides
-  --rounds N     rounds, 5 unless told otherwise; tables show medians
+  --rounds N     rounds (default: 5); tables show medians
   --markdown     tables as Markdown
   --help         print this text
 
 What is measured:
-  governor keyed (DashMap)  governor's default keyed limiter, asked with a reused String
-  floor                     a flat array of (hash, atomic word) with a fast unkeyed hash: says yes
-                            or no, and nothing else a limiter must do; 2 MiB pages
+  governor keyed (DashMap)  governor's default keyed limiter, called with a reused String
+  floor                     a flat array of (hash, atomic word) with a fast unkeyed hash: answers yes
+                            or no, and does nothing else a limiter must do; 2 MiB pages
   floor batched             the same, 16 keys prefetched ahead, one clock read for 64
-  tollgate token_bucket     Limiter::check, the whole decision used
+  tollgate token_bucket     Limiter::check, with the whole decision used
   tollgate batch            Limiter::decide_batch, 64 checks at a time
 
-Keys are `user:NNNNNNN`, read from a packed stream; every key has its state before the clock
-starts. Times are processor time, so that other work on the machine disturbs less; run it on a
-quiet machine all the same. Leaves with 1 if a goal is missed.
+Keys are `user:NNNNNNN`, read from a packed stream; every key has a state before the clock starts.
+Times are processor time, so that other work on the machine disturbs less; still, run it on a quiet
+machine. Exits with 1 if a goal is missed.
 
 Examples:
   cargo xtask bench library --quick
   cargo xtask bench library --keys 1000000 --only token_bucket
-  cargo run --release -p tollgate-bench --bin log-cost    what an exact log costs as N grows
+  cargo run --release -p tollgate-bench --bin log-cost    the cost of an exact log as N grows
 ";
 
 /// Numbers of keys.
@@ -172,7 +172,7 @@ fn shapes(keys: u64, quota: LibraryQuota) -> Vec<KeyDistribution> {
     }
 }
 
-/// Bytes per key.
+/// Bytes per key, by number of keys and contestant.
 #[derive(Default)]
 struct BytesPerKey(Vec<(u64, &'static str, f64)>);
 
@@ -310,7 +310,7 @@ fn print_bytes(plan: &LibraryPlan, results: &LibraryResults, bytes: &BytesPerKey
     }
 }
 
-/// `1k`, `10M`.
+/// Formats a number of keys as `1k` or `10M`.
 fn short(keys: u64) -> String {
     match keys {
         keys if keys >= 1_000_000 => format!("{}M", keys / 1_000_000),

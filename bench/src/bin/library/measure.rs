@@ -12,23 +12,23 @@ use tollgate_bench::stopwatch::{Stopwatch, median};
 use crate::allocations;
 use crate::contestants::{CallerBuffers, LibraryContestant, LibraryQuota};
 
-/// Keys between two looks at the stopwatch.
+/// Keys between two readings of the stopwatch.
 const BLOCK: usize = 4_096;
 
-/// Who asks about what.
+/// The number of threads and the keys of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ThreadLayout {
     /// One thread, all keys.
     One,
-    /// Two threads, both all keys.
+    /// Two threads, both with all keys.
     TwoShared,
-    /// One thread, the first half of the keys: what `TwoApart` is compared with.
+    /// One thread with the first half of the keys, for comparison with `TwoApart`.
     OneApart,
-    /// Two threads, each its own half of the keys.
+    /// Two threads, each with its own half of the keys.
     TwoApart,
 }
 
-/// What is measured, for each contestant.
+/// A case that is measured for each contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LibraryCase {
     pub(crate) keys: u64,
@@ -37,7 +37,7 @@ pub(crate) struct LibraryCase {
     pub(crate) threads: ThreadLayout,
 }
 
-/// How long and how often.
+/// The duration and number of samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LibraryEffort {
     pub(crate) rounds: usize,
@@ -48,17 +48,17 @@ pub(crate) struct LibraryEffort {
 #[derive(Default)]
 pub(crate) struct LibraryResults {
     checks_per_us: HashMap<(LibraryCase, &'static str), Vec<f64>>,
-    /// Checks counted for allocations, and the allocations.
+    /// Number of checks watched for allocations, and number of allocations.
     allocations: HashMap<&'static str, (u64, u64)>,
 }
 
 impl LibraryResults {
-    /// Million checks per second, all threads together: the median over the rounds.
+    /// Million checks per second of all threads together, as the median over the rounds.
     pub(crate) fn rate(&self, case: LibraryCase, name: &'static str) -> Option<f64> {
         self.checks_per_us.get(&(case, name)).map(|samples| median(samples))
     }
 
-    /// Nanoseconds per check, of a case with one thread.
+    /// Nanoseconds per check in a case with one thread.
     pub(crate) fn ns(&self, case: LibraryCase, name: &'static str) -> Option<f64> {
         self.rate(case, name).map(|rate| 1_000.0 / rate)
     }
@@ -70,7 +70,7 @@ impl LibraryResults {
     }
 }
 
-/// Measures the contestants in these arrangements, interleaved.
+/// Measures the contestants in these cases, interleaved.
 pub(crate) fn rounds(
     contestants: &[Box<dyn LibraryContestant>],
     cases: &[LibraryCase],
@@ -167,7 +167,7 @@ fn sample(
     })
 }
 
-/// The stream block by block, for ever, beginning elsewhere in each round.
+/// The stream block by block, without end, with a different start in each round.
 fn blocks(stream: &KeyStream, round: usize) -> impl Iterator<Item = Range<usize>> {
     let count = stream.len() / BLOCK;
     (round * 37..).map(move |index| {

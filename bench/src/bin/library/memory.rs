@@ -8,21 +8,21 @@ use tollgate_bench::machine;
 
 use crate::contestants::{self, CallerBuffers, LibraryQuota};
 
-/// The option by which this program starts itself.
+/// The option with which this program starts itself as a child.
 pub(crate) const OPTION: &str = "--bytes-of";
 
-/// Bytes per key of a contestant with so many keys.
+/// Measures the bytes per key of a contestant in a child process.
 pub(crate) fn measure_in_child(name: &str, keys: u64) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program).args([OPTION, name, "--keys", &keys.to_string()]).output();
     String::from_utf8(output.ok()?.stdout).ok()?.trim().parse().ok()
 }
 
-/// What the child does: prints the bytes per key of the contestant called `name`.
+/// Prints the bytes per key of the contestant called `name`; this is the child's work.
 pub(crate) fn print_bytes_per_key(name: &str, keys: u64) {
     let stream = KeyStream::each_once(0..keys);
     let before = machine::resident_bytes();
-    // Refused: everybody's first check is charged and stays.
+    // With the quota `Refused`, the first check of each key is charged and stays charged.
     let mut contestants = contestants::all(keys, LibraryQuota::Refused, |it| it == name);
     let contestant = contestants.pop().expect("the parent names one that exists");
     contestant.fill(&stream, &mut CallerBuffers::default());

@@ -1,9 +1,9 @@
-//! The goals, as ratios within one run, and whether each is met.
+//! The goals, as ratios within one run, and the verdict on each.
 
 use tollgate_bench::rounds::Figure;
 use tollgate_bench::table::{BenchTable, TableStyle, figures};
 
-/// What a number is to be.
+/// The bound of a goal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RedisGoalBound {
     AtLeast(f64),
@@ -25,7 +25,7 @@ impl RedisGoals {
         self.0.extend(figure.map(|figure| (name.into(), bound, figure)));
     }
 
-    /// The table, and whether all are met.
+    /// The table of goals, and true if all are met.
     pub(crate) fn table(&self, style: TableStyle) -> (BenchTable, bool) {
         let mut table =
             BenchTable::new("Goals", style, &["goal", "to be", "measured", "min to max", "result"]);

@@ -1,5 +1,5 @@
-//! How contestants are asked: by callers who wait for each answer (closed loop), or at a given rate
-//! whatever the answers do (open loop). One thread asks.
+//! The load on contestants: callers that wait for each answer (closed loop), or a given rate that does not
+//! depend on the answers (open loop). One thread generates it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use tollgate_bench::stopwatch::{Stopwatch, processor_ns_of};
 use crate::contestants::RedisContestant;
 use crate::servers::RedisBenchServers;
 
-/// How it is asked.
+/// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RedisLoad {
-    /// So many callers, each with one question on the way.
+    /// A number of callers, each with one request in flight.
     Closed { callers: usize },
-    /// So many questions a second, at random distances.
+    /// A number of requests per second, at random intervals.
     Open { per_s: f64 },
 }
 
-/// Whom callers ask about.
+/// The keys that callers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedisKeyChoice {
-    /// So many keys, all alike.
+    /// A number of keys, all equally likely.
     Many(u64),
-    /// One for everybody.
+    /// One key for all callers.
     One,
 }
 
-/// What was seen in one go.
+/// The measurements of one sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RedisSample {
     pub(crate) per_s: f64,
@@ -41,24 +41,24 @@ pub(crate) struct RedisSample {
     pub(crate) p999_us: f64,
     /// Processor time of all Redis processes for each decision.
     pub(crate) redis_us: f64,
-    /// The same of the thread that asks.
+    /// Processor time of the client's thread for each decision.
     pub(crate) client_us: f64,
     /// Script calls for each decision.
     pub(crate) calls: f64,
-    /// Time inside of scripts for each decision, by Redis' own account.
+    /// Time in scripts for each decision, by Redis' own statistics.
     pub(crate) script_us: f64,
-    /// Decisions that let the caller go on.
+    /// Share of decisions that allowed the request.
     pub(crate) allowed: f64,
-    /// Decisions without an answer, or that Redis did not make.
+    /// Share of decisions that got no answer or were not made by Redis.
     pub(crate) failed: f64,
 }
 
-/// Questions on the way in an open loop; one more is not asked, and counts as failed.
+/// Maximum of requests in flight in an open loop; one more is not sent and counts as failed.
 const IN_FLIGHT_MAX: usize = 20_000;
-/// Where answers come without waiting, others have their turn after so many.
+/// Number of answers without a wait after which a caller yields to the others.
 const YIELD_EVERY: u32 = 64;
-/// Reading the clock twice costs as much as a decision that is made here: where answers may come
-/// without waiting, one in so many is timed.
+/// Interval of timed decisions if answers may come without a wait: two readings of the clock cost as much as
+/// a decision in this process.
 const TIME_EVERY: u32 = 16;
 
 struct RedisRun {
@@ -69,7 +69,7 @@ struct RedisRun {
     answered: Cell<u64>,
     allowed: Cell<u64>,
     failed: Cell<u64>,
-    /// Nanoseconds.
+    /// Latencies in nanoseconds.
     waits: RefCell<Histogram<u64>>,
     random: RefCell<BenchRandom>,
 }
@@ -95,7 +95,7 @@ impl RedisRun {
     }
 }
 
-/// Asks the contestants, of which each caller has one, and counts what happens.
+/// Puts the contestants under load and measures. Each caller uses one contestant.
 pub(crate) async fn sample(
     contestants: &[Rc<RedisContestant>],
     keys: RedisKeyChoice,
@@ -114,7 +114,7 @@ pub(crate) async fn sample(
         waits: RefCell::new(Histogram::new_with_max(60_000_000_000, 3).expect("valid bounds")),
         random: RefCell::new(BenchRandom::new(1)),
     });
-    // Asked before and after all: a question to the server in between would hold up the others.
+    // Read before and after everything: a command to the server in between would delay the others.
     let calls_before = servers.script_calls();
     let local = LocalSet::new();
     let counted = local.run_until(async {
@@ -144,7 +144,7 @@ pub(crate) async fn sample(
     }
 }
 
-/// Lets the warm-up pass, then counts from here to there.
+/// Waits for the end of the warm-up, then measures for the duration of the sample.
 async fn watch(run: &RedisRun, span: SampleTiming, servers: &RedisBenchServers) -> RedisSample {
     tokio::time::sleep(span.warm_up).await;
     run.waits.borrow_mut().reset();
@@ -173,7 +173,7 @@ async fn watch(run: &RedisRun, span: SampleTiming, servers: &RedisBenchServers) 
     }
 }
 
-/// One caller: asks, waits, asks again.
+/// One caller: sends a request, waits for the answer, and repeats.
 async fn caller(run: Rc<RedisRun>, index: usize) {
     let contestant = Rc::clone(&run.contestants[index % run.contestants.len()]);
     let timed = if contestant.may_answer_at_once() { TIME_EVERY } else { 1 };
@@ -196,7 +196,8 @@ async fn caller(run: Rc<RedisRun>, index: usize) {
     }
 }
 
-/// Asks at random instants, and never waits for an answer. What is late counts from when it was due.
+/// Sends requests at random instants without waiting for answers. The latency of a late request counts from the
+/// instant at which it was due.
 async fn generator(run: Rc<RedisRun>, per_s: f64) {
     let mean_ns = 1e9 / per_s;
     let mut random = BenchRandom::new(2);
@@ -223,7 +224,7 @@ async fn generator(run: Rc<RedisRun>, per_s: f64) {
             });
         }
         while tasks.try_join_next().is_some() {}
-        // Looks at the sockets, and comes back: a timer would be a millisecond late.
+        // Polls the sockets and continues at once: a timer would be a millisecond late.
         yield_now().await;
     }
     while tasks.join_next().await.is_some() {}

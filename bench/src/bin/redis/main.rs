@@ -1,8 +1,7 @@
 //! `cargo xtask bench redis`: decisions through Redis, next to the limiter that most people write.
 //!
-//! Read in this order: `sections.rs` (what is measured), `contestants.rs` (who), `naive.rs`, `load.rs`
-//! (how they are asked), `measure.rs` (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then
-//! `servers.rs` (how Redis is started).
+//! Read in this order: `sections.rs` (the measurements), `contestants.rs`, `naive.rs`, `redis_crate.rs`, `load.rs`,
+//! `measure.rs` (rounds), `overshoot.rs`, `report.rs` (tables), `goals.rs`; then `servers.rs` (starting Redis).
 
 mod contestants;
 mod goals;
@@ -10,6 +9,7 @@ mod load;
 mod measure;
 mod naive;
 mod overshoot;
+mod redis_crate;
 mod report;
 mod sections;
 mod servers;
@@ -27,7 +27,7 @@ use goals::RedisGoals;
 use sections::{RedisBench, SECTIONS};
 use servers::CLIENT_CORE;
 
-/// The allocator of the server, for both sides.
+/// The server's allocator, used for both sides.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -40,29 +40,33 @@ Options:
   --quick       3 rounds of 0.4 s for each case instead of 5 of 1 s
   --rounds N    rounds; tables show medians
   --only NAME   only this section; the goals of others are not decided
-                (strict, half, hot, overshoot, instances, cluster)
+                (strict, half, hot, overshoot, instances, cluster,
+                transport)
   --markdown    tables as Markdown
   --help        print this text
 
 What is measured:
   naive       a token bucket in a hash (HMGET, HMSET, EXPIRE), one EVALSHA for each request, over one
               MultiplexedConnection of the redis crate
-  strict      `Shared` over `RedisStore`, every decision made by Redis; 100,000 keys, all allowed
-  half        both, and a PING that decides nothing, at half of what naive can do at best, at random
-              instants whatever the answers do; waits count from when a question was due. In slices
-              of a tenth of a second, 10 for each round
-  hot         one key for everybody: refused, leased (1 % of the capacity), and local_sync (100 ms)
-  overshoot   three instances share a leased key that is asked for more than it has: how much more
-              than the limit passed, by the checker of histories
+  strict      a shared store over Redis that makes every decision there; 100,000 keys, all allowed
+  half        both, and a PING that decides nothing, at half of naive's highest rate, at random
+              instants in an open loop; latency counts from the instant at which a request was due.
+              In slices of a tenth of a second, 10 for each round
+  hot         one key for all callers: refused, leased (1 % of the capacity), and local_sync (100 ms)
+  overshoot   three instances share a leased key with more demand than the limit: the units admitted
+              above the limit, by the history checker
   instances   1, 2 and 3 instances, each with connections of its own, in one process
   cluster     1 and 3 nodes, all on one core
+  transport   our script over a MultiplexedConnection of the redis crate, whose calls are encoded
+              before the clock starts, and over our transport, which hashes keys, encodes calls and
+              decodes states as usual; the same keys and limit
 
-Redis has core 1, the one thread that asks has core 0, and the cases take turns within each round.
-Redis us and client us are processor time for each decision, in script is the part of it that Redis
-counts as the script's; calls are script calls for each decision; failed are decisions that Redis did not make. Ratios are taken within a round: by decisions
-a second, and by processor time of Redis, which is the bottleneck and does not depend on what else
-the machine does.
-Leaves with 1 if a goal is missed.
+Redis runs on core 1, the client's one thread runs on core 0, and the cases take turns within each
+round. `Redis us` and `client us` are processor time for each decision, `in script` is the part of it
+that Redis counts as the script's, `calls` are script calls for each decision, and `failed` are
+decisions that Redis did not make. Ratios are taken within a round: by decisions per second, and by
+processor time of Redis, which is the bottleneck and does not depend on other work on the machine.
+Exits with 1 if a goal is missed.
 
 Examples:
   cargo xtask bench redis --quick
@@ -99,7 +103,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     }))
 }
 
-/// Measures, prints; true if all goals that were decided are met.
+/// Measures and prints. Returns true if all decided goals are met.
 fn measure_and_report(
     rounds: usize,
     span: SampleTiming,
@@ -110,7 +114,7 @@ fn measure_and_report(
         return Err("this needs two cores: one for Redis, one for who asks".into());
     }
     println!("{}; load {} at the start\n", machine::describe(), machine::load());
-    // Before any thread is made: all of them stay on that core.
+    // Before any thread is started, so that all of them stay on that core.
     machine::pin(CLIENT_CORE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;

@@ -8,22 +8,22 @@ use crate::contestants::RedisContestant;
 use crate::load::{self, RedisKeyChoice, RedisLoad, RedisSample};
 use crate::servers::RedisBenchServers;
 
-/// How often a sample is tried.
+/// Maximum number of attempts for one sample.
 const TRIES: usize = 5;
 
 /// One thing to measure.
 pub(crate) struct RedisCase {
     pub(crate) name: String,
-    /// One for each instance; callers are divided among them.
+    /// The instances; callers are divided among them.
     pub(crate) contestants: Vec<Rc<RedisContestant>>,
     pub(crate) servers: Rc<RedisBenchServers>,
     pub(crate) keys: RedisKeyChoice,
     pub(crate) load: RedisLoad,
-    /// The name of the case with the same load that it is compared with.
+    /// Name of the case with the same load for comparison.
     pub(crate) peer: &'static str,
 }
 
-/// A case and one sample of each round, in the order of the rounds.
+/// A case with one sample of each round, in the order of the rounds.
 pub(crate) struct RedisCaseSamples {
     pub(crate) name: String,
     pub(crate) load: RedisLoad,
@@ -36,8 +36,8 @@ impl RedisCaseSamples {
         Figure::from_values(self.samples.iter().map(of))
     }
 
-    /// Compared with another round by round: samples of one round are seconds apart, and the
-    /// machine's speed drifts by the minute.
+    /// Compares with another case round by round: samples of one round are seconds apart, and the machine's speed
+    /// drifts by the minute.
     pub(crate) fn compare(
         &self,
         other: &RedisCaseSamples,
@@ -47,7 +47,7 @@ impl RedisCaseSamples {
     }
 }
 
-/// Measures the cases in turn, each round beginning with another one.
+/// Measures the cases in turn; each round begins with a different case.
 pub(crate) async fn rounds(
     title: &str,
     cases: Vec<RedisCase>,
@@ -72,8 +72,7 @@ pub(crate) async fn rounds(
     Ok(all)
 }
 
-/// One sample. A machine that others use too may stop for as long as one takes: then it is taken
-/// again.
+/// Takes one sample. A shared machine may stall for as long as a sample lasts; the sample is repeated then.
 async fn sample(case: &RedisCase, span: SampleTiming) -> Result<RedisSample, String> {
     for _ in 0..TRIES {
         let sample =

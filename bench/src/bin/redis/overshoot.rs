@@ -1,5 +1,5 @@
-//! How far a leased limit is off: instances that share a busy key note every admission, and the
-//! checker of histories says how much more than the limit passed.
+//! The overshoot of a leased limit: instances that share a busy key record every admission, and the history
+//! checker computes the units admitted above the limit.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,29 +13,29 @@ use tollgate::Consistency;
 use crate::contestants::{BenchKeyNames, RedisContestant, RedisQuota};
 use crate::servers::RedisBenchServers;
 
-/// The limit: so many a second, and as many at once.
+/// The limit in units per second, which is also its capacity.
 const PER_S: u64 = 20_000;
 const INSTANCES: usize = 3;
 const CALLERS: usize = 48;
-/// Who is refused asks again after this, so that all together ask for about twice the limit.
+/// Pause of a caller after a refusal; together the callers then request about twice the limit.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What came of it.
+/// The result of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseOvershoot {
-    /// The part that may be out at a time, of the capacity.
+    /// The share of the capacity that may be leased at a time.
     pub(crate) epsilon: f64,
-    /// What passed beyond the limit in the worst interval, of the capacity.
+    /// Units admitted above the limit in the worst interval, as a share of the capacity.
     pub(crate) measured: f64,
-    /// What the instances say was out at once, at most, of the capacity.
+    /// The most units leased at once by the instances' own statistics, as a share of the capacity.
     pub(crate) outstanding: f64,
-    /// What passed, of what the limit lets pass in the time.
+    /// Units admitted, as a share of those that the limit allows in the time.
     pub(crate) passed: f64,
     /// Script calls for each decision.
     pub(crate) calls: f64,
 }
 
-/// Several instances, one key, more callers than the limit has room for.
+/// Measures several instances that share one key, with more demand than the limit.
 pub(crate) async fn measure(
     servers: &RedisBenchServers,
     millionths: u32,
@@ -84,12 +84,12 @@ pub(crate) async fn measure(
     })
 }
 
-/// Asks until the time is over; how often it did.
+/// Sends requests until the time is over and returns their number.
 async fn caller(
     instance: Rc<RedisContestant>,
     begin: Instant,
     duration: Duration,
-    // Bound: what the limit lets pass in the time, and what it overshoots.
+    // Bound: the units that the limit allows in the time, and the overshoot.
     history: Rc<RefCell<Vec<ObservedCall>>>,
 ) -> u64 {
     let at_us = || (Instant::now() - begin).as_micros() as u64;
@@ -101,7 +101,7 @@ async fn caller(
         if admitted {
             let call = ObservedCall { asked_us, answered_us: at_us(), cost: 1, admitted };
             history.borrow_mut().push(call);
-            // Answers that come at once would keep the others from theirs.
+            // Answers without a wait would starve the other callers.
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(RETRY_PAUSE).await;

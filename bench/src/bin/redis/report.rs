@@ -1,4 +1,4 @@
-//! The tables: what was measured, and how it stands to the goals.
+//! The tables of measurements.
 
 use tollgate_bench::rounds::Figure;
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
@@ -6,7 +6,7 @@ use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 use crate::load::{RedisLoad, RedisSample};
 use crate::measure::RedisCaseSamples;
 
-/// One row for each case; medians over the rounds, and how many times its peer.
+/// One row for each case: medians over the rounds, and the ratio to its peer.
 pub(crate) fn table(title: &str, measured: &[RedisCaseSamples], style: TableStyle) -> BenchTable {
     let columns = [
         "who",
@@ -32,7 +32,7 @@ pub(crate) fn table(title: &str, measured: &[RedisCaseSamples], style: TableStyl
         let peer = measured.iter().find(|it| it.name == one.peer && it.load == one.load);
         let times = peer.and_then(|peer| one.compare(peer, |a, b| a.per_s / b.per_s));
         let by_cpu = peer.and_then(|peer| one.compare(peer, |a, b| b.redis_us / a.redis_us));
-        // Redis may have done nothing at all.
+        // The ratio is infinite if Redis had nothing to do.
         let shown = |it: Option<Figure>| {
             it.filter(|it| it.max.is_finite()).map_or("-".into(), |it| {
                 format!("{} ({}–{})", figures(it.median), figures(it.min), figures(it.max))
@@ -61,7 +61,7 @@ pub(crate) fn table(title: &str, measured: &[RedisCaseSamples], style: TableStyl
     table
 }
 
-/// `64 callers`, or `60,000/s`.
+/// Formats a load as `64 callers` or `60,000/s`.
 pub(crate) fn asked_by(load: RedisLoad) -> String {
     match load {
         RedisLoad::Closed { callers } => format!("{callers} callers"),

@@ -1,4 +1,4 @@
-//! What is measured, section by section.
+//! The sections of the measurement.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::servers::RedisBenchServers;
 use crate::{overshoot, report};
 
 /// The sections, in their order.
-pub(crate) const SECTIONS: [&str; 6] =
-    ["strict", "half", "hot", "overshoot", "instances", "cluster"];
+pub(crate) const SECTIONS: [&str; 7] =
+    ["strict", "half", "hot", "overshoot", "instances", "cluster", "transport"];
 
-/// Keys, all alike.
+/// Number of keys, all equally likely.
 const KEYS: usize = 100_000;
-/// What may be out at a time, in millionths of the capacity.
+/// The share that may be leased at a time, in millionths of the capacity.
 const EPSILON: u32 = 10_000;
 const LEASED: Consistency = Consistency::Leased { millionths: EPSILON };
 const LOCAL_SYNC: Consistency = Consistency::LocalSync { interval_ms: 100 };
 
-/// Callers where only one number of them is measured.
+/// The load of sections that measure only one number of callers.
 const CALLERS: RedisLoad = RedisLoad::Closed { callers: 64 };
 
-/// Waits are measured in short slices, so many for each round: a machine that others use too stops for
-/// milliseconds now and then, which is more than one answer in a hundred of a second, and then the
-/// slice tells of it, and the middle of all slices does not.
+/// Number of slices for each round in which latency is measured. A shared machine stalls for milliseconds now and
+/// then, which spoils the 99th percentile of a whole second; in short slices it spoils only one slice and not
+/// the median of all.
 const SLICES: usize = 10;
 const SLICE: SampleTiming =
     SampleTiming { warm_up: Duration::from_millis(25), duration: Duration::from_millis(100) };
 
-/// How it is measured.
+/// The options of the measurement.
 pub(crate) struct RedisBench {
     pub(crate) rounds: usize,
     pub(crate) span: SampleTiming,
@@ -43,7 +43,7 @@ pub(crate) struct RedisBench {
 }
 
 impl RedisBench {
-    /// All sections, or one.
+    /// Runs all sections, or one.
     pub(crate) async fn run(
         &self,
         only: Option<&str>,
@@ -69,6 +69,9 @@ impl RedisBench {
         if wanted("cluster") {
             self.cluster(&names).await?;
         }
+        if wanted("transport") {
+            self.transport(&names).await?;
+        }
         Ok(())
     }
 
@@ -82,7 +85,7 @@ impl RedisBench {
         Ok(measured)
     }
 
-    /// Every decision made by Redis, as fast as callers can ask.
+    /// Measures decisions that Redis makes, as fast as callers can send requests.
     async fn strict(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
         let servers = Rc::new(RedisBenchServers::one());
         let both = [
@@ -114,7 +117,7 @@ impl RedisBench {
         Ok(())
     }
 
-    /// How long answers take at half of what naive can do at best, whatever else is asked of Redis.
+    /// Measures latency at half of naive's highest rate, in an open loop.
     async fn half(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
         let servers = Rc::new(RedisBenchServers::one());
         let all = [
@@ -139,10 +142,10 @@ impl RedisBench {
         Ok(())
     }
 
-    /// One key for everybody.
+    /// Measures one key for all callers.
     async fn hot(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
         let servers = Rc::new(RedisBenchServers::one());
-        // Keys of their own: what one has used is not the other's.
+        // Each case has a key of its own, so that the cases do not share their usage.
         let key = |number: usize| -> BenchKeyNames { names[number..=number].to_vec().into() };
         let url = servers.url();
         let ours = |quota, consistency, number| {
@@ -183,9 +186,9 @@ impl RedisBench {
         Ok(())
     }
 
-    /// How far a leased key is off.
+    /// Measures the overshoot of a leased key.
     async fn overshoot(&self, names: &BenchKeyNames, goals: &mut RedisGoals) -> Result<(), String> {
-        let title = "A leased key, three instances, 20,000 a second, asked for more than that";
+        let title = "A leased key, three instances, 20,000 a second, with more demand than that";
         let columns =
             ["may be off by", "passed beyond", "was out at most", "passed in all", "calls"];
         let mut table = BenchTable::new(title, self.style, &columns);
@@ -209,7 +212,7 @@ impl RedisBench {
         Ok(())
     }
 
-    /// Several instances on one server.
+    /// Measures several instances on one server.
     async fn instances(&self, names: &BenchKeyNames) -> Result<(), String> {
         let servers = Rc::new(RedisBenchServers::one());
         let mut cases = vec![many_keys_case(
@@ -231,13 +234,13 @@ impl RedisBench {
         self.measure("Instances, strict, 100,000 keys", cases).await.map(drop)
     }
 
-    /// One node, and three.
+    /// Measures clusters of one and of three nodes.
     async fn cluster(&self, names: &BenchKeyNames) -> Result<(), String> {
         let mut cases = Vec::new();
         for nodes in [1, 3] {
             let servers = Rc::new(RedisBenchServers::cluster(nodes));
             if nodes == 1 {
-                // It knows nothing of clusters, and one node has all keys.
+                // The naive limiter does not support clusters; here one node has all keys.
                 let naive =
                     RedisContestant::naive(&servers.first_url(), UNREACHED_QUOTA, names).await?;
                 cases.push(many_keys_case(&servers, "naive", vec![naive], CALLERS));
@@ -252,9 +255,24 @@ impl RedisBench {
         }
         self.measure("Cluster, strict, 100,000 keys, all nodes on one core", cases).await.map(drop)
     }
+
+    /// One script and the same keys over two transports.
+    async fn transport(&self, names: &BenchKeyNames) -> Result<(), String> {
+        let servers = Rc::new(RedisBenchServers::one());
+        let [theirs, ours] = RedisContestant::transports(&servers.url(), names).await?;
+        let both = [(REDIS_CRATE, theirs), ("our transport", ours)];
+        let loads = [1, 16, 64, 256].map(|callers| RedisLoad::Closed { callers });
+        let cases = loads.iter().flat_map(|load| cases_under_load(&servers, &both, *load));
+        let cases = cases.map(|case| RedisCase { peer: REDIS_CRATE, ..case }).collect();
+        let title = "Transport, 100,000 keys; \"times naive\" is times the redis crate";
+        self.measure(title, cases).await.map(drop)
+    }
 }
 
-/// An instance of ours for which there is always room.
+/// The transport of the redis crate, with which ours is compared.
+const REDIS_CRATE: &str = "redis crate";
+
+/// A Tollgate instance with a quota that is never exhausted.
 fn tollgate(
     servers: &RedisBenchServers,
     consistency: Consistency,
@@ -263,7 +281,7 @@ fn tollgate(
     RedisContestant::tollgate(&servers.url(), UNREACHED_QUOTA, consistency, names)
 }
 
-/// A case for each of them.
+/// One case for each contestant.
 fn cases_under_load<'a>(
     servers: &'a Rc<RedisBenchServers>,
     who: &'a [(&str, Rc<RedisContestant>)],

@@ -1,10 +1,10 @@
-//! The Redis processes that are measured: all on one core, away from the thread that asks.
+//! The Redis processes that are measured: all on one core, apart from the client's thread.
 
 use testkit::redis::{TestRedis, TestRedisCluster, TestRedisLaunch};
 
-/// Where the thread that asks runs.
+/// The core of the client's thread.
 pub(crate) const CLIENT_CORE: usize = 0;
-/// Where Redis runs.
+/// The core of Redis.
 pub(crate) const REDIS_CORE: usize = 1;
 
 /// One server, or the primaries of a cluster.
@@ -29,7 +29,7 @@ impl RedisBenchServers {
         }
     }
 
-    /// The first of them alone.
+    /// The URL of the first server alone.
     pub(crate) fn first_url(&self) -> String {
         self.all()[0].url()
     }
@@ -45,7 +45,7 @@ impl RedisBenchServers {
         self.all().iter().map(TestRedis::pid).collect()
     }
 
-    /// Script calls so far, EVALSHA and EVAL, on all of them.
+    /// Script calls so far, EVALSHA and EVAL, on all servers.
     pub(crate) fn script_calls(&self) -> ScriptCalls {
         let of = |server: &TestRedis| calls_in(&server.cli(&["INFO", "commandstats"]));
         let add = |a: ScriptCalls, b: ScriptCalls| ScriptCalls {
@@ -56,7 +56,7 @@ impl RedisBenchServers {
     }
 }
 
-/// How often scripts were called, and how long they took by Redis' own account.
+/// The number of script calls, and their time by Redis' own statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScriptCalls {
     pub(crate) count: u64,
@@ -67,7 +67,7 @@ fn launch() -> TestRedisLaunch {
     TestRedisLaunch::new().on_core(REDIS_CORE)
 }
 
-/// From lines such as `cmdstat_evalsha:calls=12,usec=34,…`.
+/// Parses lines such as `cmdstat_evalsha:calls=12,usec=34,…`.
 fn calls_in(info: &str) -> ScriptCalls {
     let mut calls = ScriptCalls::default();
     for line in info.lines() {

@@ -1,4 +1,4 @@
-//! One call with a whole client, to know that a server does what it is measured for.
+//! One call with a complete client, to check that a server does the work that is measured.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::envoy::{BenchRateLimitResponse, PATH};
 use crate::process::START_MAX;
 
-/// The answer to one framed message; an error if the call ends with anything but the status 0.
+/// Sends one message with its gRPC prefix and returns the answer; an error unless the call ends with status 0.
 pub fn check(address: SocketAddr, message: &[u8]) -> Result<BenchRateLimitResponse, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
@@ -56,7 +56,7 @@ async fn call(address: SocketAddr, message: Bytes) -> Result<BenchRateLimitRespo
     BenchRateLimitResponse::decode(message).map_err(|error| format!("not the answer: {error}"))
 }
 
-/// Whether nothing is said, or 0.
+/// Checks that the gRPC status is missing or 0.
 fn status(fields: &HeaderMap) -> Result<(), String> {
     match fields.get("grpc-status") {
         Some(status) if status != "0" => {

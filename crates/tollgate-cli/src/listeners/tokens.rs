@@ -1,7 +1,6 @@
 //! Tokens: the secrets that clients of a listener present, read from a file.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -168,7 +167,7 @@ fn single_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8
 pub(crate) fn warn_if_readable_by_all(path: &Path, logs: &Logs) {
     use std::os::unix::fs::PermissionsExt;
 
-    let Ok(data) = fs::metadata(path) else { return };
+    let Ok(data) = std::fs::metadata(path) else { return };
     if data.permissions().mode() & 0o004 != 0 {
         let file = path.display();
         logs.warn(

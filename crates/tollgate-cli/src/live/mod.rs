@@ -303,6 +303,7 @@ impl LiveRules {
     }
 
     /// Requests a reload after SIGHUP. Never blocks; signals close together count once.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "only Unix has this signal"))]
     pub(crate) fn hint_sighup(&self) {
         self.hint(ReloadHint::Signal);
     }

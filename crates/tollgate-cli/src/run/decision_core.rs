@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{MemoryStore, SystemClock};
+use tollgate::SystemClock;
 use tollgate_rules::RuleSet;
 
 use super::cannot_start;
@@ -13,7 +13,6 @@ use crate::live::{self, LiveRules};
 use crate::peer_instances::{PeerChangeSink, PeerInstances};
 use crate::server_observer::ServerObserver;
 use crate::settings::ServerSettings;
-use crate::snapshot;
 use crate::store::open_stores::OpenStores;
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
@@ -37,15 +36,7 @@ impl DecisionCore {
         credentials: &Credentials,
         (rules, first): (RuleSet, live::InitialRules),
     ) -> Result<DecisionCore, CommandFailure> {
-        let max_keys = usize::try_from(settings.max_keys).unwrap_or(usize::MAX);
-        let store = match shared {
-            Some(shared) => ServerStore::Shared(Box::new(shared)),
-            None => {
-                let empty = MemoryStore::new(max_keys);
-                let store = snapshot::load(empty, settings.snapshot.as_deref(), logs);
-                ServerStore::Memory(Arc::new(store.map_err(CommandFailure::Input)?))
-            }
-        };
+        let store = ServerStore::open(settings, shared, logs).map_err(CommandFailure::Input)?;
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
         let observer = Arc::new(ServerObserver::new(logs, names.clone()));

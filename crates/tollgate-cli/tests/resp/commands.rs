@@ -64,7 +64,7 @@ fn simple_commands_in_any_letters() {
 fn a_client_says_who_it_is() {
     let server = TollgateProcess::start(&[]);
     let mut redis = RespTestClient::connect(&server);
-    let bad = "ERR TestHttpClient names cannot contain spaces, newlines or special characters, and at most \
+    let bad = "ERR Client names cannot contain spaces, newlines or special characters, or be longer than \
                256 bytes.";
     check(
         &mut redis,

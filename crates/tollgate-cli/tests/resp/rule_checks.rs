@@ -60,7 +60,7 @@ fn facts_are_checked_by_the_rules() {
     for (line, want) in rows {
         assert_eq!(check_fields(redis.say(line)), want, "{line}");
     }
-    let missing = "ERR no rule could be applied: the rule heavy counts by {user}, and this question has no \
+    let missing = "ERR no rule could be applied: the rule heavy counts by {user}, and this request has no \
                    user. Send it (an empty string counts as missing), or let such requests pass with --missing-facts allow";
     for command in ["TG.CHECK", "TG.PEEK"] {
         let words = [command, "method", "POST", "path", "/heavy", "user", ""];

@@ -258,7 +258,6 @@ fn nobody_passes_again_by_making_up_numbers_and_keys() {
         );
     }
     let ended = server.stop();
-    let warned =
-        ended.stderr.matches("CL.THROTTLE is called with too many different numbers").count();
+    let warned = ended.stderr.matches("CL.THROTTLE is called with too many different sets").count();
     assert_eq!(warned, 1, "once a minute: {}", ended.stderr);
 }

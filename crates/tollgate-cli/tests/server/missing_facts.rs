@@ -26,7 +26,7 @@ fn a_question_that_names_nobody_is_an_error() {
     let want = json!({
         "allowed": false,
         "error": "Bad Request",
-        "message": "No rule could be applied: the rule api counts by {user|ip}, and this question has no \
+        "message": "No rule could be applied: the rule api counts by {user|ip}, and this request has no \
             user or ip. Send it (an empty string counts as missing), or let such requests pass with --missing-facts \
             allow.",
         "reason": "missing_facts",

@@ -1,20 +1,21 @@
 //! How many instances are alive, as far as that can be believed.
 //!
-//! A store that was emptied or stood still has heard of nobody for a moment. Whoever believed it would
-//! give itself everything while the others do the same: fewer are believed only after a while.
+//! A store that was emptied or stalled reports too few instances for a moment. Each instance would
+//! then take a larger share, so a smaller number is believed only after a while.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long fewer have to be told of. Within it whoever is alive has said so several times.
+/// Time for which the store must report fewer instances before they are believed. Every live
+/// instance has reported several times within it.
 const FEWER_BELIEVED_AFTER: Duration = Duration::from_secs(2);
 
-/// How many instances are alive.
+/// The number of live instances.
 #[derive(Debug, Default)]
 pub(super) struct InstanceCensus {
     count: u32,
-    /// Since when fewer are told of, and the most of those.
+    /// The start of the period with fewer instances, and the largest number reported in it.
     fewer: Option<(Instant, u32)>,
 }
 

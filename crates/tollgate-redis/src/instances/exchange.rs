@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("../lua/control.lua");
 
 /// The most facts told in one call: none keeps the store for long.
 pub(super) const SENT_FACTS_MAX: usize = 32;
-/// The most facts heard in one, which is less work.
+/// The most facts received in one exchange, which cost less work than sent ones.
 const RECEIVED_FACTS_MAX: usize = 128;
 /// The most bytes of them, either way, except that a single one may be longer.
 pub(super) const BYTES_MAX: usize = 256 << 10;
@@ -73,7 +73,7 @@ pub(super) fn command(
     command
 }
 
-/// What came of a fact that was told.
+/// The result of publishing a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PublishOutcome {
     Accepted,
@@ -84,17 +84,17 @@ pub(super) enum PublishOutcome {
     NothingToRemove,
 }
 
-/// What the script says.
+/// The reply of the script.
 #[derive(Debug)]
 pub(super) struct ExchangeReply {
     pub(super) epoch: Box<str>,
     pub(super) now: u64,
     pub(super) live_instances: u32,
-    /// Changes are told from here
+    /// The version after which changes are included.
     pub(super) from: u64,
-    /// to here
+    /// The version up to which they are included.
     pub(super) to: u64,
-    /// of all up to this.
+    /// The latest version of the store.
     pub(super) version: u64,
     pub(super) outcomes: Vec<PublishOutcome>,
     pub(super) changes: Vec<(FactName, StoredFact)>,

@@ -1,7 +1,7 @@
 //! What this instance knows of the facts that hold for all, and what it still has to tell.
 //!
-//! Pure: time is an argument, and what is sent and heard are values. The store is where facts of
-//! several instances meet; this book is why they survive a store that was emptied.
+//! Pure: time is an argument, and messages are values. Instances exchange facts through the store;
+//! this replica restores them after the store was emptied.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::PublishStatus;
 use super::exchange::{BYTES_MAX, ExchangeReply, PublishOutcome, SENT_FACTS_MAX};
 use super::shared_fact::{FactKind, FactName, FactTime, SharedFact, StoredFact};
 
-/// After a call that failed, or over a new connection, what was told or heard this recently is told
-/// once more: whoever answers next may be a replica that lacks it.
+/// Facts sent or received this recently are sent again after a failed call or over a new
+/// connection, because the next server may be a replica that lacks them.
 const RESEND_RECENT_US: u64 = 60_000_000;
 
 /// Ends move with the clock they are counted by, if it moves by this much against the store's.
 const CLOCK_JUMP_US: u64 = 100_000;
 
-/// How long it is remembered that a fact was taken back.
+/// Time for which the removal of a fact is remembered.
 const REMOVED_KEPT_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
 
 /// Acts that others cannot be told of and whose authors may still ask. Bound of the list.
@@ -29,28 +29,29 @@ const REFUSED_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SharedChangeId(u64);
 
-/// What this instance knows.
+/// The facts that this instance knows.
 #[derive(Debug, Default)]
 pub(super) struct FactReplica {
     /// Bound: that of each kind.
     facts: HashMap<FactName, ReplicaEntry>,
     counts: [usize; FactKind::ALL.len()],
-    /// What the store has not confirmed. Bound: that of `facts`.
+    /// Facts that the store has not confirmed. Bound: that of `facts`.
     unsent: BTreeMap<SendOrder, FactName>,
-    /// Why acts hold here only. Bound: `REFUSED_MAX`; the oldest is forgotten.
+    /// Reasons why changes hold on this instance only. Bound: `REFUSED_MAX`; the oldest is
+    /// forgotten.
     refused: VecDeque<(SharedChangeId, PublishStatus)>,
     last_change: u64,
-    /// Which life of the store was heard of last; empty: none.
+    /// The epoch of the store's data that was seen last; empty if none was.
     epoch: Arc<str>,
     seen_version: u64,
-    /// How far the store's clock is ahead of ours, where ends are counted by ours.
+    /// Microseconds by which the store's clock is ahead of ours; ends of facts are counted by ours.
     offset: i64,
     /// The last call failed.
     failing: bool,
 }
 
-/// When something is told: first what was decided here, the oldest act first, then what the store may
-/// have lost. An operator waits for the one, nobody for the other.
+/// The order of sending: first changes made here, the oldest first, because an operator waits for
+/// them; then facts that the store may have lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SendOrder {
     is_resend: bool,
@@ -60,13 +61,13 @@ struct SendOrder {
 #[derive(Debug)]
 struct ReplicaEntry {
     fact: SharedFact,
-    /// If the store has yet to confirm it.
+    /// The place in the send queue; `None` once the store has confirmed the fact.
     unsent: Option<SendOrder>,
-    /// When the store got it, as far as that is known, by the store's clock.
+    /// The time of the write by the store's clock, as far as it is known.
     written: u64,
 }
 
-/// One call: what is known and what is told.
+/// One call: the version known and the facts to send.
 #[derive(Debug)]
 pub(super) struct ExchangeRequest {
     pub(super) now: Micros,
@@ -85,26 +86,26 @@ pub(super) struct OutgoingFact {
     order: SendOrder,
 }
 
-/// What others have changed.
+/// Changes made by other instances.
 #[derive(Debug, Default)]
 pub(super) struct RemoteChanges {
     pub(super) facts: Vec<(FactName, SharedFact)>,
     /// There is more to tell or to hear.
     pub(super) backlog: FactBacklog,
-    /// By how many microseconds the ends of what was known have moved.
+    /// Microseconds by which the ends of known facts have moved.
     pub(super) clock_moved_us: i64,
     /// Facts that found no room in the store.
     pub(super) no_room: u64,
 }
 
-/// What else there is to tell or to hear.
+/// The work that remains after an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FactBacklog {
     #[default]
     Empty,
-    /// What nobody waits for: it must not keep the store busy.
+    /// Facts that are only sent again: nobody waits for them, so they must not keep the store busy.
     Resends,
-    /// What was decided here.
+    /// Changes made on this instance.
     Changes,
 }
 
@@ -146,7 +147,7 @@ impl FactReplica {
         act
     }
 
-    /// Whether everything up to an act is known to the store; `Err`: it never will be.
+    /// Returns true if the store has every change up to this one; `Err` if it never will.
     pub(super) fn is_published(&self, act: SharedChangeId) -> Result<bool, PublishStatus> {
         if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == act) {
             return Err(*why);
@@ -156,7 +157,7 @@ impl FactReplica {
         Ok(oldest.is_none_or(|(oldest, _)| oldest.is_resend || oldest.change > act))
     }
 
-    /// What the next call has to say.
+    /// Builds the next request to the store.
     pub(super) fn next_request(&self, now: Micros) -> ExchangeRequest {
         let mut bytes = 0;
         let telling = self.unsent.iter().map(|(turn, name)| {
@@ -181,7 +182,7 @@ impl FactReplica {
     ) -> RemoteChanges {
         self.failing = false;
         let moved = self.follow_clock(reply.now, now);
-        // Before what was told now is confirmed: that the store has, whichever life it is in.
+        // Before the sent facts are confirmed: the store has those, in whichever epoch it is.
         if *self.epoch != *reply.epoch || reply.from != sent.seen_version {
             self.epoch = (&*reply.epoch).into();
             self.resend_since(0);
@@ -202,7 +203,7 @@ impl FactReplica {
         let offset = self.offset;
         let changes = reply.changes.into_iter();
         let facts = changes.filter_map(|(name, stored)| {
-            // Whoever hears everything hears what is old.
+            // A full list also has old facts.
             let written = if reply.from == 0 { stored.stamp } else { reply.now };
             let fact = to_local_fact(stored, offset);
             self.merge_stored(name, &fact, written, now).then_some((name, fact))
@@ -235,8 +236,8 @@ impl FactReplica {
         moved
     }
 
-    /// Whoever answers next may be another server than the one that answered last, and lack what that
-    /// one had: the next call asks for everything, and tells what is recent once more.
+    /// Prepares for a server that may lack what the last one had: the next call asks for all facts
+    /// and sends recent ones again.
     pub(super) fn start_over(&mut self, now: Micros) {
         self.seen_version = 0;
         let store_now = now.as_u64().saturating_add_signed(self.offset);
@@ -251,12 +252,12 @@ impl FactReplica {
         self.failing = true;
     }
 
-    /// Whether the last call failed.
+    /// Returns true if the last call failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// Whether the store has answered, and did so the last time.
+    /// Returns true if the last call was answered.
     pub(super) fn is_up(&self) -> bool {
         !self.epoch.is_empty() && !self.failing
     }
@@ -271,7 +272,7 @@ impl FactReplica {
         self.unsent.len()
     }
 
-    /// How many facts there are of a kind, those that were taken back included.
+    /// Number of facts of a kind, removed ones included.
     pub(super) fn count(&self, kind: FactKind) -> usize {
         self.counts[kind as usize]
     }
@@ -288,8 +289,8 @@ impl FactReplica {
         });
     }
 
-    /// What the store got since then, by its clock, is told as if it were new. What it has already
-    /// changes nothing there.
+    /// Sends facts again that the store got after an instant of its clock. Facts that it still has
+    /// do not change.
     fn resend_since(&mut self, since: u64) {
         let lost =
             self.facts.iter().filter(|(_, entry)| entry.unsent.is_none() && entry.written >= since);
@@ -382,7 +383,7 @@ impl FactReplica {
     }
 }
 
-/// Whether the store has what was to be told it again, or a later one: another instance was faster.
+/// Returns true if the store already has the fact, or a later one: another instance was faster.
 fn supersedes(stored: &SharedFact, ours: &SharedFact) -> bool {
     matches!((stored.decided_at, ours.decided_at), (FactTime::Stamp(theirs), FactTime::Stamp(ours)) if theirs >= ours)
 }
@@ -396,7 +397,7 @@ pub(super) fn moved_by(instant: Micros, moved: i64) -> Micros {
     Micros::new(instant.as_u64().saturating_add_signed(moved).min(Micros::MAX.as_u64()))
 }
 
-/// By this instance's clock.
+/// Converts a stored fact to this instance's clock.
 fn to_local_fact(stored: StoredFact, offset: i64) -> SharedFact {
     let StoredFact { stamp, until: stop, removed: gone, payload } = stored;
     let until = (stop > 0).then(|| {

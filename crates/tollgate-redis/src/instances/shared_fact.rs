@@ -8,7 +8,7 @@ use tollgate_shared::blocks::{BLOCKS_MAX, KeyHash};
 /// The most overrides at a time, here and in the store.
 pub const OVERRIDES_MAX: usize = 10_000;
 
-/// What facts speak of.
+/// The kinds of facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FactKind {
     Block,
@@ -19,7 +19,7 @@ pub(super) enum FactKind {
 impl FactKind {
     pub(super) const ALL: [FactKind; 3] = [FactKind::Block, FactKind::Override, FactKind::Rules];
 
-    /// As the script has it.
+    /// The letter that the script uses.
     pub(super) const fn letter(self) -> &'static str {
         match self {
             FactKind::Block => "b",
@@ -50,7 +50,7 @@ impl FactKind {
     }
 }
 
-/// Which fact of a kind.
+/// The identity of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FactName {
     pub(super) kind: FactKind,
@@ -65,7 +65,8 @@ impl FactName {
         FactName { kind: FactKind::Block, id: hash }
     }
 
-    /// Of this caller under this rule. The length keeps ("ab", "c") apart from ("a", "bc").
+    /// The name of an override of a caller under a rule. The length keeps ("ab", "c") apart from
+    /// ("a", "bc").
     pub(super) fn of_override(rule: &str, key: &str) -> FactName {
         let text = format!("{}:{rule}{key}", rule.len());
         let hash: [u8; 32] = Sha256::digest(text).into();
@@ -73,32 +74,32 @@ impl FactName {
         FactName { kind: FactKind::Override, id }
     }
 
-    /// As the script names it.
+    /// Reads a name as the script writes it.
     pub(super) fn read(kind: &[u8], id: &[u8]) -> Option<FactName> {
         let kind = FactKind::ALL.into_iter().find(|one| one.letter().as_bytes() == kind)?;
         Some(FactName { kind, id: id.try_into().ok()? })
     }
 }
 
-/// When somebody decided a fact.
+/// The time at which a fact was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FactTime {
     /// Here; the store has not confirmed it.
     Here {
-        /// By this instance's clock.
+        /// The instant by this instance's clock.
         at: Micros,
         /// The stamp of what was known to hold then: this is later, whatever clocks show.
         after: u64,
     },
-    /// By the store's clock.
+    /// An instant of the store's clock.
     Stamp(u64),
 }
 
-/// What holds of a name.
+/// A fact and its validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SharedFact {
     pub(super) decided_at: FactTime,
-    /// By this instance's clock; `None`: it has no end.
+    /// The end by this instance's clock; `None` if it has no end.
     pub(super) until: Option<Micros>,
     /// It was taken back.
     pub(super) removed: bool,

@@ -9,7 +9,7 @@ use tollgate_shared::blocks::Blocks;
 use super::{InstanceChannel, InstanceSink};
 use crate::store::RedisStore;
 
-/// What the instances on a store tell each other; nothing, until somebody begins to.
+/// The channel between the instances on a store; idle until an instance joins.
 pub(crate) struct StoreInstances {
     prefix: Box<str>,
     blocks: Arc<Blocks>,
@@ -61,13 +61,13 @@ impl RedisStore {
         }
     }
 
-    /// How long a key is still blocked, as far as this instance knows.
+    /// The rest of a key's block, as far as this instance knows.
     pub(crate) fn key_blocked(&self, key: Key<'_>, now: Micros) -> Option<Wait> {
         let blocks = &self.instances.blocks;
         blocks.any(now).then(|| blocks.blocked(self.key_namer.hash(key.as_bytes()), now)).flatten()
     }
 
-    /// Whether any key may be blocked.
+    /// Returns false if certainly no key is blocked.
     #[inline]
     pub(crate) fn any_key_blocked(&self, now: Micros) -> bool {
         self.instances.blocks.any(now)

@@ -12,13 +12,13 @@ pub(crate) struct ScriptCall {
     /// The limits that the script needs, as `script.rs` describes them: those of several requests
     /// travel once. Bound: one for each key.
     pub(crate) limits: Vec<Arc<[u8]>>,
-    /// What is asked; `None` is one unit of the one limit.
+    /// The request; `None` is one unit of the one limit.
     pub(crate) body: Option<ScriptBody>,
-    /// The asker's clock, if that decides; calls of different instants never share one.
+    /// The caller's clock, if that decides; calls of different instants never share a command.
     pub(crate) now: Option<u64>,
 }
 
-/// What is asked: between the two parts come the numbers that the limits have in a call.
+/// The request in two parts: between them come the numbers that the limits have in a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScriptBody {
     pub(crate) head: Vec<u8>,

@@ -53,8 +53,8 @@ impl RedisKeyNamer {
         SubjectHash(text)
     }
 
-    /// The key of a limit's state. Limits of one id that differ in their numbers are told apart by
-    /// `twin` within one request; the first of them has 0.
+    /// The key of a limit's state. Within one request, limits of one id with different numbers have
+    /// different `twin`s; the first has 0.
     pub(crate) fn key(&self, subject: SubjectHash, limit: &Limit, twin: u8) -> Vec<u8> {
         let mut id = [0; 11];
         base64url(&limit.id().to_be_bytes(), &mut id);

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredCheck, StoredState};
 use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
 use tollgate_shared::TimeSource;
@@ -20,7 +19,7 @@ pub(crate) fn limits_for_keys<'a>(checks: &[Check<'a>]) -> Vec<Cow<'a, Limit>> {
 /// Checks with the keys that their states have. All lists are at most as long as a decision may be.
 pub(crate) struct ScriptRequest<'a> {
     pub(crate) checks: Vec<StoredCheck<'a>>,
-    /// Which key each check is about.
+    /// The index of each check's key.
     pub(crate) key_indices: Vec<usize>,
     pub(crate) keys: Vec<Vec<u8>>,
     /// The check that each key was made for.
@@ -94,12 +93,12 @@ impl<'a> ScriptRequest<'a> {
         })
     }
 
-    /// Whether how much is taken depends on what there is.
+    /// Returns true if the cost depends on the units left.
     pub(crate) fn has_up_to(&self) -> bool {
         self.checks.iter().any(|one| one.check.requested_act() == Act::UpTo)
     }
 
-    /// As the script reads it.
+    /// The request as the script reads it.
     pub(crate) fn body(&self) -> ScriptBody {
         script::decide(&self.checks, &self.key_indices, self.keys.len())
     }
@@ -114,7 +113,7 @@ impl<'a> ScriptRequest<'a> {
         self.keys.iter().map(|key| keys::slot(key))
     }
 
-    /// What was found under the keys, as the checks about them see it, and how much could not be read.
+    /// Decodes the values found under the keys for their checks, and counts the unreadable ones.
     pub(crate) fn decode_all(&self, reply: &ScriptReply) -> (Vec<StoredState>, usize) {
         let opened = reply.stored_values.iter().enumerate().map(|(place, found)| {
             let purpose = stored_state::purpose_at(&self.checks, &self.key_indices, place);
@@ -135,7 +134,7 @@ impl<'a> ScriptRequest<'a> {
     }
 }
 
-/// What was found under a key, seen by a limit, and whether it could be read.
+/// Decodes the value found under a key for a limit; false if it is unreadable.
 pub(crate) fn decode_value(
     limit: &Limit,
     found: &StoredValue,
@@ -156,7 +155,7 @@ pub(crate) fn decode_value(
     }
 }
 
-/// What is to be stored instead of what was found.
+/// The value to store in place of the one found.
 pub(crate) fn state_write(
     limit: &Limit,
     seen: StoredState,
@@ -165,15 +164,8 @@ pub(crate) fn state_write(
 ) -> StateWrite {
     let (state, numbers) = seen.into_pending_write()?;
     let limit = numbers.as_ref().unwrap_or(limit);
-    let mark = match &state {
-        State::Token(state) => state.mark,
-        State::Leaky(state) => state.0.mark,
-        State::Window(state) => state.mark,
-        State::Counter(state) => state.mark,
-        State::Log(state) => state.mark,
-    };
     // In debt it takes longer than a limit's usual memory until a state is fresh.
-    let ahead = mark.saturating_sub(now.as_u64());
+    let ahead = state.mark().saturating_sub(now.as_u64());
     let reset = tollgate::algorithm::judge(limit, &state, 0, now).reset_after;
     let lasts = reset.as_micros().unwrap_or(0).max(limit.memory_us() + ahead);
     Some((state::encode(limit, &state), script::ttl_ms(time, lasts)))

@@ -4,13 +4,12 @@
 //! wrote it: a byte for algorithm and options, N and the capacity. Of a log the third number is
 //! missing, and its entries follow. The script compares what tells the numbers; only Rust reads it.
 
+use tollgate::algorithm::State;
 use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
-use tollgate::algorithm::token_bucket::RefillTime;
-use tollgate::algorithm::{State, fixed_window, leaky_bucket, sliding_window_counter};
 use tollgate::time::MAX_EXACT;
-use tollgate::{Algorithm, Limit, Precision};
+use tollgate::{Algorithm, Limit};
 
-/// What a value turns out to be.
+/// A decoded value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DecodedState {
     /// A state by the numbers of the limit asked.
@@ -21,32 +20,21 @@ pub(crate) enum DecodedState {
     Unreadable,
 }
 
-/// Which states a limit has; the script knows them by these numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateKind {
-    Token = 1,
-    Leaky = 2,
-    Window = 3,
-    Log = 4,
-    Counter = 5,
+/// The number by which values and the script know the states of a limit: 1 for the first of
+/// [`Algorithm::ALL`]. It has 3 bits in a value.
+pub(crate) fn kind_number(limit: &Limit) -> u8 {
+    let kind = Algorithm::ALL.iter().position(|each| *each == limit.state_algorithm());
+    1 + kind.expect("every algorithm is in Algorithm::ALL") as u8
 }
 
-impl StateKind {
-    pub(crate) fn of(limit: &Limit) -> StateKind {
-        match (limit.algorithm(), limit.precision()) {
-            (Algorithm::TokenBucket, _) => StateKind::Token,
-            (Algorithm::LeakyBucket, _) => StateKind::Leaky,
-            (Algorithm::FixedWindow, _) => StateKind::Window,
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => StateKind::Log,
-            (Algorithm::SlidingWindowCounter, Precision::Estimate) => StateKind::Counter,
-        }
-    }
+fn is_log(limit: &Limit) -> bool {
+    limit.state_algorithm() == Algorithm::SlidingWindowLog
 }
 
-/// What tells which numbers wrote a value.
+/// The part of a value that identifies the numbers of its writer.
 pub(crate) fn suffix(limit: &Limit) -> Vec<u8> {
     let options = (limit.on_change() as u8) << 3 | u8::from(limit.is_queue()) << 5;
-    let mut suffix = vec![StateKind::of(limit) as u8 | options];
+    let mut suffix = vec![kind_number(limit) | options];
     for number in [limit.units(), limit.capacity()] {
         let mut rest = number;
         while rest >= 0x80 {
@@ -65,16 +53,10 @@ pub(crate) fn push_number(bytes: &mut Vec<u8>, number: u64) {
 
 /// The value of a state.
 pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
-    let bucket = |state: &tollgate::algorithm::token_bucket::TokenBucketState| {
-        let RefillTime { whole, part } = RefillTime::of_debt(limit, state);
-        [state.mark, whole, part]
-    };
-    let numbers = match state {
-        State::Token(state) => bucket(state),
-        State::Leaky(leaky_bucket::LeakyBucketState(state)) => bucket(state),
-        State::Window(state) => [state.mark, state.count, state.left],
-        State::Counter(state) => [state.mark, state.current, state.previous],
-        State::Log(log) => return encode_log(limit, log),
+    let numbers = match (state, state.to_script_numbers(limit)) {
+        (_, Some(numbers)) => numbers,
+        (State::Log(log), None) => return encode_log(limit, log),
+        (_, None) => unreachable!("every state but a log has three numbers"),
     };
     let mut value = Vec::with_capacity(32);
     numbers.into_iter().for_each(|number| push_number(&mut value, number));
@@ -100,14 +82,14 @@ pub(crate) fn decode(limit: &Limit, value: &[u8]) -> DecodedState {
 }
 
 fn read(limit: &Limit, value: &[u8]) -> Option<DecodedState> {
-    let numbers = if StateKind::of(limit) == StateKind::Log { 2 } else { 3 };
+    let numbers = if is_log(limit) { 2 } else { 3 };
     let (numbers, rest) = value.split_at_checked(7 * numbers)?;
     let own = suffix(limit);
     if let Some(rest) = rest.strip_prefix(&own[..]) {
         return Some(DecodedState::SameNumbers(state_of(limit, numbers, rest)?));
     }
     let (&kind, rest) = rest.split_first()?;
-    if kind & 7 != StateKind::of(limit) as u8 || kind >> 6 != 0 {
+    if kind & 7 != kind_number(limit) || kind >> 6 != 0 {
         return None;
     }
     let (units, rest) = varint(rest)?;
@@ -137,32 +119,13 @@ fn number(bytes: &[u8]) -> u64 {
 fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
     let mark = number(numbers);
     let second = number(&numbers[7..]);
-    let kind = StateKind::of(limit);
-    if kind != StateKind::Log && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
+    if !is_log(limit) && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
         return None;
     }
-    if kind == StateKind::Log {
+    if is_log(limit) {
         return log_of(limit, mark, second, rest);
     }
-    let third = number(&numbers[14..]);
-    let debt = RefillTime { whole: second, part: third };
-    let state = match kind {
-        StateKind::Token => State::Token(debt.debt_at(limit, mark)?),
-        StateKind::Leaky => {
-            State::Leaky(leaky_bucket::LeakyBucketState(debt.debt_at(limit, mark)?))
-        }
-        StateKind::Window => {
-            State::Window(fixed_window::FixedWindowState { mark, count: second, left: third })
-        }
-        StateKind::Counter | StateKind::Log => {
-            State::Counter(sliding_window_counter::SlidingCounterState {
-                mark,
-                current: second,
-                previous: third,
-            })
-        }
-    };
-    state.is_possible(limit).then_some(state)
+    State::from_script_numbers(limit, [mark, second, number(&numbers[14..])])
 }
 
 fn log_of(limit: &Limit, mark: u64, base: u64, rest: &[u8]) -> Option<State> {

@@ -1,10 +1,10 @@
 //! A request whose keys are in several slots of a cluster: the checks of each slot in turn, in the
 //! order of the checks. While a slot moves, its keys may be in two places: then those of each key.
 //!
-//! If one refuses, what the others were charged is given back: never above a limit, below it at most by
-//! the requests on their way. Whoever asked does that, or has it done here. An asker who no longer waits
-//! leaves nothing charged that was not granted, but for the one answer that was on its way: nobody is
-//! there to read what it charged, as with a request of one slot that its asker gives up.
+//! If one refuses, the charges of the others are refunded: usage is never above a limit, and below
+//! it at most by the requests in flight. The caller refunds, or this store does it in the
+//! background. A caller that stops waiting leaves no ungranted charge except that of the one answer
+//! in flight, which is never read, as with a request of one slot.
 
 use std::sync::atomic::Ordering;
 
@@ -20,27 +20,27 @@ use crate::script::request::{self, ScriptRequest};
 
 use super::{RedisStore, ScriptDecision};
 
-/// What checks came to, wherever their keys are.
+/// The answer to a request, on one node or several.
 pub(super) struct StoreAnswer {
     /// States are by check.
     pub(super) decided: ScriptDecision,
     /// The checks that nobody answered, a bit for each; their states mean nothing.
     pub(super) failed_checks: u16,
-    /// What is charged and was not granted, by check: to be given back. Bound: one for each check.
+    /// Charges that were not granted, by check, to be refunded. Bound: one for each check.
     pub(super) to_refund: Vec<(usize, Receipt)>,
 }
 
-/// What becomes of a request if some nodes answer and others do not.
+/// The handling of a request if some nodes answer and others do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartialFailurePolicy {
     /// It fails, and nothing stays charged.
     FailRequest,
-    /// Whoever asks decides about the rest, and gives back if that refuses.
+    /// The caller decides about the failed checks, and refunds if they refuse.
     ReportFailed,
 }
 
-/// What was charged for a request that may be refused yet: given back when this is dropped, unless it
-/// was taken out before.
+/// Charges of a request that may still be refused: refunded when this is dropped, unless they were
+/// taken out before.
 struct ChargeGuard<'a> {
     store: &'a RedisStore,
     now: Micros,
@@ -59,7 +59,7 @@ impl Drop for ChargeGuard<'_> {
 struct MultiSlotRequest<'a> {
     checks: &'a [Check<'a>],
     outcomes: &'a mut [Outcome],
-    /// By check.
+    /// States by check.
     states: Vec<State>,
     charged: ChargeGuard<'a>,
     refused: bool,
@@ -110,7 +110,7 @@ impl RedisStore {
         keys::slot(&self.key_namer.key(subject, check.limit(), 0))
     }
 
-    /// Gives back without anybody waiting for it. What cannot be given back runs out by itself.
+    /// Refunds without a caller that waits. A refund that fails expires with the charge.
     pub(super) fn refund_in_background(
         &self,
         checks: &[Check<'_>],
@@ -232,7 +232,7 @@ impl MultiSlotRequest<'_> {
         }
     }
 
-    /// Of "up to", all limits grant what the one with the least does.
+    /// Makes all limits of an "up to" grant as much as the smallest grant, and refunds the rest.
     fn level_up_to_grants(&mut self, failed: u16, back: &mut Vec<(usize, Receipt)>) {
         let counts = |index: usize| failed >> index & 1 == 0;
         for (index, units) in up_to::up_to_excess(self.checks, self.outcomes, counts) {

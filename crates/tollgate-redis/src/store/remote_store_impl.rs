@@ -24,7 +24,7 @@ use crate::transport::value::RedisValue;
 use super::RedisStore;
 use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
 
-/// How long the answer to a taking of what was lent may take: as that of the book.
+/// Timeout of the charge of a lease: the same as that of the lease's entry.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const LEASE_SCRIPT: &str = include_str!("../lua/lease.lua");
@@ -41,6 +41,8 @@ impl Store for RedisStore {
         RedisStore::decide_each(self, checks, now.instant(), outcomes).await
     }
 
+    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
+    /// because numbers changed or the clock went back, may be executed after later ones of its key.
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],

@@ -13,8 +13,8 @@ use crate::transport::command::RedisCommand;
 use crate::transport::node::NodeOptions;
 use crate::transport::value::RedisValue;
 
-/// Calls of one flight, and so the most that one script call answers: more would keep whoever came
-/// first waiting for whoever came last.
+/// Calls of one flight, and so the most that one script call answers: with more, the first caller
+/// would wait for the last.
 pub(crate) const CALLS_PER_FLIGHT_MAX: usize = 128;
 
 /// The script that answers calls: how it is written, and how its reply is read.
@@ -38,8 +38,8 @@ pub(crate) const FLIGHTS_MAX: usize = 16;
 /// Fewer are not worth a flight of their own.
 const CALLS_PER_FLIGHT_MIN: usize = 8;
 
-/// How long a call waits at most for a flight to come back before it leaves all the same. So short that
-/// all flights there may be leave within the callers' patience; the timer rounds it up to milliseconds.
+/// The longest wait of a call for a flight to return before it leaves anyway. Short enough that all
+/// flights can leave within the caller's timeout; the timer rounds it up to milliseconds.
 pub(crate) fn hold_max(patience: Duration) -> Duration {
     patience / 20
 }
@@ -56,19 +56,19 @@ pub(crate) fn calls_per_flight(calls: usize, flights: usize) -> usize {
     }
 }
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Debug)]
 pub(crate) enum NodeRequest {
     Call(ScriptCall),
     Command(RedisCommand),
 }
 
-/// How it is to be asked, which is not the same the second time.
+/// Options of sending, which differ for a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SendOptions {
     /// With the text of the script: the server does not have it.
     pub(crate) with_source: bool,
-    /// By leave of the node that the slot is leaving.
+    /// Sends ASKING first, because the slot is migrating to this node.
     pub(crate) asking: bool,
     /// With no other call, which may be served at another node.
     pub(crate) ungrouped: bool,
@@ -100,7 +100,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) pending_reply: PendingReply,
 }
 
-/// Who asked.
+/// A caller that waits for a reply.
 pub(crate) struct PendingReply {
     /// The place in the order in which calls came.
     pub(crate) arrival_number: u64,
@@ -111,7 +111,7 @@ pub(crate) struct PendingReply {
     pub(crate) reply: oneshot::Sender<NodeResult>,
 }
 
-/// What a command on its way carries.
+/// The contents of a command in flight.
 pub(crate) enum SentCommand {
     /// Calls and who asked them, side by side. Bound: [`CALLS_PER_FLIGHT_MAX`].
     Calls(Vec<ScriptCall>, Vec<PendingReply>),

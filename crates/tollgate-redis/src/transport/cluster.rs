@@ -23,12 +23,12 @@ const SLOTS: usize = 16_384;
 const NODES_MAX: usize = 1000;
 /// A slot that nobody has.
 const NO_NODE: u16 = u16::MAX;
-/// How often the map is read while all is well, and while a node is out of reach.
+/// Interval at which the map is read in normal operation, and while a node is unreachable.
 const REFRESH: Duration = Duration::from_secs(10);
 const REFRESH_DOWN: Duration = Duration::from_millis(500);
 /// The least between two readings, whatever asks for them.
 const REFRESH_MIN: Duration = Duration::from_millis(100);
-/// Until a node has said what it knows.
+/// Timeout of a node's answer about the map.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 /// A node that is not in the map is kept for so long after the last redirection to it: a slot may be on
 /// its way to a node that has none yet.
@@ -39,7 +39,7 @@ const NODES_ASKED_MAX: usize = 4;
 /// A cluster.
 pub(crate) struct Cluster {
     map: RwLock<SlotMap>,
-    /// Somebody was redirected, or not answered.
+    /// Notified when a call was redirected, or not answered.
     stale: Notify,
     /// The map was read, or could not be.
     map_read: Notify,
@@ -48,16 +48,16 @@ pub(crate) struct Cluster {
     handshake: HandshakeOptions,
     node_options: NodeOptions,
     counters: Arc<LinkCounters>,
-    /// Where connections live, whoever finds out that another is needed.
+    /// The runtime of connections to new nodes.
     runtime: Handle,
 }
 
 struct SlotMap {
-    /// For each slot the place of its node, or [`NO_NODE`].
+    /// The index of each slot's node, or [`NO_NODE`].
     owners: Box<[u16; SLOTS]>,
     /// Bound: [`NODES_MAX`].
     nodes: Vec<ClusterMember>,
-    /// Why there is no map: `None` as long as no attempt has failed.
+    /// The reason why there is no map; `None` if no attempt has failed.
     missing: Option<StoreError>,
     known: bool,
 }
@@ -66,7 +66,7 @@ struct ClusterMember {
     address: Address,
     node: Arc<RedisNode>,
     task: AbortOnDropTask,
-    /// When somebody was last redirected to it.
+    /// The time of the last redirection to it.
     redirected_at: Option<Instant>,
 }
 
@@ -148,7 +148,7 @@ impl Cluster {
         self.map().nodes.iter().map(|member| member.node.clone()).collect()
     }
 
-    /// The place of a node that somebody is redirected to. It is connected if it is new.
+    /// The index of a node that a call is redirected to. A new node is connected.
     fn member_index(&self, map: &mut SlotMap, address: &Address) -> Option<usize> {
         let known = map.nodes.iter().position(|member| member.address == *address);
         if known.is_none() && map.nodes.len() < NODES_MAX {
@@ -365,7 +365,7 @@ mod tests {
         }
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         let known = cluster.map().nodes[0].node.clone();
-        // Those that somebody was just redirected to are still needed, and then no more.
+        // Targets of a recent redirection are still needed, and then no more.
         cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], now);
         assert_eq!(cluster.nodes().len(), NODES_MAX);
         cluster.apply(&[(0, 16_383, at("127.1.0.1", 1))], Instant::now() + REDIRECT_TARGET_KEPT);

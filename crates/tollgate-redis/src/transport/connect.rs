@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use crate::error::{ErrorClass, StoreError};
@@ -28,7 +30,7 @@ const READY_MAX: Duration = Duration::from_secs(5);
 /// Addresses of one host that are tried in one attempt.
 const ADDRESSES_MAX: usize = 4;
 
-/// What carries bytes both ways.
+/// A stream of bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -39,7 +41,7 @@ pub(crate) struct Connection {
     pub(crate) reader: RedisReplyReader,
 }
 
-/// How to introduce ourselves.
+/// The options of the handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct HandshakeOptions {
     pub(crate) login: Login,
@@ -49,7 +51,7 @@ pub(crate) struct HandshakeOptions {
     pub(crate) must_be_primary: bool,
 }
 
-/// How servers are reached. Clones share what is known of hosts.
+/// The way to reach servers. Clones share the known addresses of hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     tls: Option<TlsFiles>,
@@ -128,7 +130,10 @@ async fn open(address: &Address, reach: &Connector, turn: usize) -> Result<Conne
         StoreError::new(ErrorClass::Connect, format!("{address} cannot be reached: {error}"))
     };
     let stream: Box<dyn Stream> = match address {
+        #[cfg(unix)]
         Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
+        #[cfg(not(unix))]
+        Address::Unix(_) => return Err(failed(io::ErrorKind::Unsupported.into())),
         Address::Tcp { host, port } => {
             let lookup = async { Ok(lookup_host((host.as_str(), *port)).await?.collect()) };
             // The rest of the time is left for what was known before.
@@ -194,8 +199,8 @@ async fn perform_handshake(
     Ok(())
 }
 
-/// Whether what was asked first was done, so many of it without exception. A user who may run scripts
-/// and nothing else is enough; a server that cannot answer is not.
+/// Checks the first replies; the first `required` of them must succeed. A user who may only run
+/// scripts is enough; a server that cannot answer is not.
 fn check_handshake_replies(replies: &[RedisReply], required: usize) -> Result<(), StoreError> {
     for (index, reply) in replies.iter().enumerate() {
         let RedisReply::Error(text) = reply else { continue };
@@ -217,7 +222,7 @@ fn auth(login: &Login) -> Option<RedisCommand> {
 }
 
 impl Connection {
-    /// Sends commands and waits for all replies. Whoever calls it has a deadline.
+    /// Sends commands and waits for all replies. The caller sets the deadline.
     async fn ask(&mut self, commands: &[RedisCommand]) -> Result<Vec<RedisReply>, StoreError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| command.write_to(&mut bytes));
@@ -252,7 +257,7 @@ fn is_closing_error(text: &str) -> bool {
     ErrorClass::of_reply(text) == ErrorClass::MaxClients
 }
 
-/// Of a connection that ended.
+/// The error of a connection that ended.
 pub(crate) fn connection_closed(error: io::Error) -> StoreError {
     StoreError::new(ErrorClass::Closed, format!("the connection ended: {error}"))
 }

@@ -11,10 +11,10 @@ use crate::transport::node::RedisNode;
 use crate::transport::stats::Health;
 use crate::transport::value::RedisValue;
 
-/// How often, and how often as long as nothing has answered.
+/// Interval of the check in normal operation, and until the first answer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL_DOWN: Duration = Duration::from_millis(200);
-/// Until a server has answered.
+/// Timeout of a server's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Keeps `health` up to date, for ever. `nodes` tells which servers there are.

@@ -50,14 +50,14 @@ struct LinkInner {
     _tasks: Vec<AbortOnDropTask>,
 }
 
-/// Who is asked.
+/// The servers behind a URL.
 #[derive(Clone)]
 enum LinkServers {
     One(Arc<RedisNode>),
     Cluster(Arc<Cluster>),
 }
 
-/// A task that ends with whoever holds it.
+/// A task that is aborted when its owner is dropped.
 pub(crate) struct AbortOnDropTask(Option<JoinHandle<()>>);
 
 impl AbortOnDropTask {
@@ -169,12 +169,12 @@ impl Link {
         }
     }
 
-    /// How long the answer to a request is waited for, however many calls it takes.
+    /// Timeout of a request, for all of its calls together.
     pub(crate) fn timeout(&self) -> Duration {
         self.inner.timeout
     }
 
-    /// Until when an answer to a request that begins now is of use.
+    /// The deadline of a request that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.inner.timeout
     }
@@ -189,7 +189,7 @@ impl Link {
         self.inner.send_with_retries(NodeRequest::Call(call), Some(slot), deadline).await
     }
 
-    /// As [`Link::call_by`], for a request that is one call.
+    /// Runs one call like [`Link::call_by`], with the usual deadline.
     #[cfg(test)]
     pub(crate) async fn call(&self, call: ScriptCall) -> Result<RedisValue, StoreError> {
         self.call_by(call, self.deadline()).await
@@ -210,12 +210,12 @@ impl Link {
         self.inner.send_with_retries(NodeRequest::Command(command), slot, deadline).await
     }
 
-    /// Whether keys are spread over slots that different nodes have.
+    /// Returns true if keys are spread over slots of different nodes.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.inner.servers, LinkServers::Cluster(_))
     }
 
-    /// What is counted.
+    /// Figures for metrics.
     pub(crate) fn stats(&self) -> LinkStats {
         let health = self.inner.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let nodes = self.inner.servers.nodes();
@@ -249,13 +249,13 @@ impl LinkServers {
     }
 }
 
-/// How a question is asked the next time, if it is.
+/// The plan of the next attempt.
 #[derive(Default)]
 struct RetryPlan {
     options: SendOptions,
     /// Leave of the breaker, if the question was only half asked.
     pass: Option<BreakerPass>,
-    /// Whom, if not whoever has the slot.
+    /// The node to ask, if not the owner of the slot.
     node: Option<Arc<RedisNode>>,
     tries: u32,
 }
@@ -302,7 +302,7 @@ impl LinkInner {
         }
     }
 
-    /// What an error teaches: whether to ask again, whom, and how.
+    /// Plans the next attempt after an error; false if there is none.
     fn plan_retry(&self, next: &mut RetryPlan, error: &StoreError, node: &Arc<RedisNode>) -> bool {
         let asking = std::mem::take(&mut next.options.asking);
         match (error.class, &self.servers) {
@@ -324,8 +324,8 @@ impl LinkInner {
                 next.node.is_some()
             }
             (ErrorClass::TryAgain, LinkServers::Cluster(_)) => {
-                // Alone: with others, their keys may have been the ones that were missing. If neither
-                // side has all of its own, whoever asks can ask for them one by one.
+                // Alone: with others, their keys may have been the missing ones. If neither node
+                // has all keys of this call, the caller can ask for them one by one.
                 !std::mem::replace(&mut next.options.ungrouped, true)
             }
             (ErrorClass::BreakerOpen | ErrorClass::Other | ErrorClass::CrossSlot, _) => false,

@@ -24,7 +24,7 @@ use crate::transport::stats::{LinkCounters, NodeStats};
 use crate::transport::url::Address;
 use crate::transport::value::RedisValue;
 
-/// Calls that wait or are on their way. One more is told at once.
+/// Calls queued or in flight. One more fails at once.
 pub(crate) const CALLS_MAX: usize = 4096;
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -35,19 +35,19 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// One server.
 pub(crate) struct RedisNode {
     queue: Mutex<CallQueue>,
-    /// Instants are told to the breaker as microseconds since this one.
+    /// The origin of the breaker's clock.
     started: Instant,
     pub(crate) options: NodeOptions,
     pub(crate) counters: Arc<LinkCounters>,
 }
 
-/// How servers are asked.
+/// The options of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct NodeOptions {
-    /// Whether a script call has keys of one slot only.
+    /// True if a script call may only have keys of one slot.
     pub(crate) by_slot: bool,
     pub(crate) script: &'static Script,
-    /// How long callers wait for an answer.
+    /// Timeout of callers.
     pub(crate) caller_timeout: Duration,
 }
 
@@ -55,14 +55,14 @@ pub(crate) struct NodeOptions {
 struct CallQueue {
     /// Bound: [`CALLS_MAX`], together with `in_flight`.
     jobs: VecDeque<QueuedRequest>,
-    /// How many calls ever came: the number of the last.
+    /// Number of calls so far, and so the number of the last.
     last_number: u64,
     in_flight: usize,
     /// The millisecond in which those who have gone were last looked for.
     swept_ms: u64,
     phase: NodePhase,
     breaker: Breaker,
-    /// Of the connection's task, if it waits for calls.
+    /// The waker of the connection's task, if it waits for calls.
     waker: Option<Waker>,
     /// The connection is to end when what is on its way has come back.
     disconnect_reason: Option<StoreError>,
@@ -76,7 +76,7 @@ enum NodePhase {
     /// Not connected, and not yet known to be out of reach: calls wait until their deadline.
     Connecting,
     Up,
-    /// Out of reach: calls are told why, at once.
+    /// Unreachable: calls fail at once with this error.
     Down(StoreError),
 }
 
@@ -147,7 +147,7 @@ impl RedisNode {
         pass: Option<BreakerPass>,
         deadline: Instant,
     ) -> Result<QueuedCall, NodeFailure> {
-        // Whoever comes too late to be asked says nothing about the server.
+        // A call that comes too late to be sent says nothing about the server.
         if deadline <= Instant::now() {
             return Err(too_late().mark_not_executed().into());
         }
@@ -185,8 +185,8 @@ impl RedisNode {
         Ok(QueuedCall { answer, number, pass })
     }
 
-    /// Takes what waits, for a flight when there are so many `others`; nothing: whoever has `waker` is
-    /// woken by the next call.
+    /// Takes queued calls for the next flight, `others` being in flight. If there is none, the next
+    /// call wakes `waker`.
     pub(crate) fn take_queued(
         &self,
         waker: &Waker,
@@ -202,8 +202,8 @@ impl RedisNode {
         while jobs.len() < share
             && let Some(job) = line.jobs.pop_front()
         {
-            // Whoever has gone needs no answer, and is not charged for one; nor is whoever will look
-            // too late.
+            // A caller that has gone needs no answer and must not be charged; nor must one whose
+            // deadline has passed.
             if job.pending_reply.reply.is_closed() {
                 continue;
             }
@@ -220,7 +220,8 @@ impl RedisNode {
         Ok(jobs)
     }
 
-    /// So many came back. `passes`: of those that were answered in time.
+    /// Removes finished calls from the count; `passes` are those of calls that were answered in
+    /// time.
     pub(crate) fn complete(&self, count: usize, passes: impl Iterator<Item = BreakerPass>) {
         let now = self.now();
         let mut line = self.lock_queue();
@@ -237,8 +238,8 @@ impl RedisNode {
         }
     }
 
-    /// It is no longer part of the cluster: whoever waits asks whoever is, and what is on its way
-    /// comes back.
+    /// Removes the node from use, because it left the cluster: queued calls go to other nodes, and
+    /// those in flight are answered.
     pub(crate) fn retire(&self) {
         let why = StoreError::new(ErrorClass::Moved, "the node has left the cluster");
         self.set_phase(NodePhase::Down(why.clone()));
@@ -250,7 +251,7 @@ impl RedisNode {
         self.lock_queue().retired
     }
 
-    /// Where it is connected to, or tries to be.
+    /// The address of the connection, or of the attempt to connect.
     pub(crate) fn address(&self) -> Option<Address> {
         self.lock_queue().address.clone()
     }
@@ -325,7 +326,8 @@ struct QueuedCall {
 }
 
 impl CallQueue {
-    /// Whether the call of this number was not sent yet. They stand in the order of their numbers.
+    /// Returns true if the call of this number is still queued. Calls are queued in the order of
+    /// their numbers.
     fn is_waiting(&self, number: u64) -> bool {
         self.jobs.binary_search_by_key(&number, |job| job.pending_reply.arrival_number).is_ok()
     }

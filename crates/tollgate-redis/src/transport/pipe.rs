@@ -26,7 +26,7 @@ use crate::transport::value::RedisValue;
 const STALL_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// A connection that nothing was sent on for so long is tried, lest the next call finds it dead.
 const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
-/// How often the two above are looked at.
+/// Interval at which the two timeouts above are checked.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Room for bytes to write that is kept: more than most flights need.
 const OUT_CAPACITY_KEPT: usize = 64 * 1024;
@@ -41,18 +41,18 @@ pub(crate) struct Pipe {
     written: usize,
     /// Commands that have no reply yet. Bound: [`FLIGHTS_MAX`] flights, and a PING.
     sent: VecDeque<SentCommand>,
-    /// How many commands of each flight have no reply yet. Bound: [`FLIGHTS_MAX`], and the PING's.
+    /// Number of unanswered commands of each flight. Bound: [`FLIGHTS_MAX`], and the PING's.
     flights: VecDeque<usize>,
-    /// When one more may leave than usual: so long after the last.
+    /// Time after the last flight at which one more than usual may leave.
     hold: Duration,
     hold_timer: Pin<Box<Sleep>>,
     read_buffer: Box<[u8]>,
-    /// When the server last took a byte or gave a whole reply, or began to owe one. Bytes that make no
-    /// reply do not count, or a server that trickles would never be given up.
+    /// The last time at which the server took a byte, completed a reply, or began to owe one. Bytes
+    /// of an incomplete reply do not count, so a server that trickles is given up.
     last_progress: Instant,
     stall_timeout: Duration,
     tick: Interval,
-    /// Why it takes no more.
+    /// The reason why it takes no more calls.
     closing_reason: Option<StoreError>,
 }
 
@@ -101,7 +101,7 @@ impl Pipe {
         }
     }
 
-    /// Whether anything was done.
+    /// Makes progress where possible; true if there was any.
     fn step(&mut self, node: &RedisNode, cx: &mut Context<'_>) -> Result<bool, StoreError> {
         // Read first: a connection that has ended takes no more calls.
         let heard = self.read(node, cx)?;
@@ -134,7 +134,7 @@ impl Pipe {
         calls > 0
     }
 
-    /// Whether there is a place for one more flight. If not yet, the task is woken when there is.
+    /// Returns true if one more flight may leave. If not yet, the task is woken when it may.
     fn has_flight_room(&mut self, cx: &mut Context<'_>) -> bool {
         match self.flights.len() {
             ..FLIGHTS_USUAL => true,
@@ -204,7 +204,7 @@ impl Pipe {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Hands a reply to whoever asked.
+    /// Hands a reply to its caller.
     fn deliver_reply(&mut self, node: &RedisNode, reply: RedisReply) -> Result<(), StoreError> {
         let Some(cargo) = self.sent.pop_front() else {
             return Err(StoreError::new(ErrorClass::Protocol, "a reply that nobody asked for"));
@@ -257,7 +257,7 @@ impl Pipe {
         Ok(pinged)
     }
 
-    /// Nothing more comes: tells whoever still waits.
+    /// Fails all calls in flight, because no more replies come.
     fn fail_all(&mut self, node: &RedisNode, why: &StoreError) {
         // What a byte was written of may have been carried out, though no byte came back.
         let unwritten = match self.written {
@@ -302,7 +302,7 @@ fn deliver_parts(
     }
 }
 
-/// What an error tells beyond itself.
+/// The consequences of an error for its call and its node.
 #[derive(Clone, Copy)]
 struct ErrorVerdict {
     /// The question was not carried out, and can be asked again.

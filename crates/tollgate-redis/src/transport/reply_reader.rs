@@ -1,5 +1,5 @@
-//! Replies as they come over a connection (RESP 2), read piece by piece. Whoever sends them may be
-//! anybody: every length is checked before anything is made of it.
+//! Replies of a server (RESP 2), read piece by piece. The server is not trusted: every length is
+//! checked before memory is used for it.
 
 use crate::transport::value::RedisValue;
 
@@ -16,7 +16,7 @@ const REPLY_MAX: usize = 32 << 20;
 /// Places that a list gets before its values have come: a length is only a claim.
 const PREALLOCATED_MAX: usize = 1024;
 
-/// What came is not RESP, or too much of it.
+/// A reply that is not RESP, or too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RedisReplyError(pub(crate) &'static str);
 
@@ -31,7 +31,7 @@ pub(crate) enum RedisReply {
 /// Makes replies of bytes.
 #[derive(Default)]
 pub(crate) struct RedisReplyReader {
-    /// What came and is not used up. Bound: [`STRING_MAX`] and one read beyond it.
+    /// Bytes received and not yet used. Bound: [`STRING_MAX`] and one read beyond it.
     buffer: Vec<u8>,
     used: usize,
     /// Lists that are not complete, and how many values each still misses. Bound: [`DEPTH_MAX`].
@@ -146,7 +146,7 @@ impl RedisReplyReader {
         Ok(Some(token))
     }
 
-    /// So many bytes are read.
+    /// Counts bytes as read.
     fn count_bytes(&mut self, bytes: usize) -> Result<(), RedisReplyError> {
         self.used += bytes;
         self.bytes += bytes;

@@ -11,8 +11,8 @@ use crate::transport::node::RedisNode;
 use crate::transport::url::{Address, Login, StoreUrl, Topology, is_host};
 use crate::transport::value::RedisValue;
 
-/// How often the sentinels are asked while all is well: an old primary that was cut off from them,
-/// and not from us, is left after so long.
+/// Interval at which the sentinels are asked in normal operation. An old primary that is cut off
+/// from them, but not from us, is left after this time.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Finds the server to connect to.
@@ -30,12 +30,12 @@ pub(crate) struct Sentinels {
     primary: String,
     login: Login,
     connector: Connector,
-    /// Who is asked first.
+    /// The index of the sentinel to ask first.
     first: AtomicUsize,
 }
 
 impl ServerFinder {
-    /// For what is one server at a time.
+    /// Makes a finder for a URL of one server at a time.
     pub(crate) fn of(url: &StoreUrl, reach: &Connector) -> ServerFinder {
         match &url.topology {
             Topology::Sentinel { primary } => ServerFinder::Sentinels(Arc::new(Sentinels {
@@ -57,7 +57,7 @@ impl ServerFinder {
         }
     }
 
-    /// What was found was no good: another sentinel may know better.
+    /// Asks another sentinel next time, because the address found was of no use.
     pub(crate) fn try_next_sentinel(&self) {
         if let ServerFinder::Sentinels(sentinels) = self {
             sentinels.first.fetch_add(1, Ordering::Relaxed);

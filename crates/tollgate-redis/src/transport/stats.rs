@@ -1,4 +1,4 @@
-//! What is counted about a store, for metrics and for whoever wonders.
+//! Figures about the connections of a store, for metrics and diagnosis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct LinkCounters {
     calls_sent: AtomicU64,
     connections: AtomicU64,
     refreshes: AtomicU64,
-    /// By the number of the class. Bound: as many as there are.
+    /// Counters by the number of the class. Bound: one for each class.
     errors: [AtomicU64; ErrorClass::ALL.len()],
 }
 
@@ -69,7 +69,7 @@ impl LinkCounters {
     }
 }
 
-/// What is counted about a store.
+/// Figures about the connections of a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
@@ -93,7 +93,7 @@ pub struct LinkStats {
     pub errors: [(ErrorClass, u64); ErrorClass::ALL.len()],
     /// Servers that are known. Bound: as many as a cluster may have.
     pub nodes: Vec<NodeStats>,
-    /// What the periodic check found.
+    /// The result of the periodic check.
     pub health: Health,
 }
 
@@ -103,27 +103,27 @@ impl LinkStats {
         self.errors[class as usize].1
     }
 
-    /// Whether any server is connected.
+    /// Returns true if any server is connected.
     pub fn is_up(&self) -> bool {
         self.nodes.iter().any(|node| node.up)
     }
 }
 
-/// How one server is doing.
+/// Figures about one server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStats {
     /// Host and port, or the path of a socket; empty as long as it is not known.
     pub address: String,
-    /// Whether it is connected.
+    /// True if it is connected.
     pub up: bool,
-    /// Why it is not, if an attempt has failed.
+    /// The error of the last attempt to connect, if it failed.
     pub down: Option<StoreError>,
-    /// Whether calls are turned away because it has not answered lately.
+    /// True if calls are refused because it has not answered lately.
     pub breaker_open: bool,
-    /// How often that began.
+    /// Number of times that the breaker opened.
     pub breaker_opened: u64,
-    /// How long until the next call is let through.
+    /// Time until the next call is let through.
     pub breaker_wait: Duration,
     /// Calls that wait to be sent.
     pub waiting: usize,
@@ -131,14 +131,14 @@ pub struct NodeStats {
     pub in_flight: usize,
 }
 
-/// What the periodic check found.
+/// The result of the periodic check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// The server's version, once it is known.
     pub version: Option<String>,
-    /// Whether the server may throw away states when its memory is full: then limits forget.
+    /// True if the server may evict states when its memory is full; then limits forget.
     pub evicts: Option<bool>,
-    /// What an operator should know, in one sentence.
+    /// A warning for operators, in one sentence.
     pub warning: Option<String>,
 }

@@ -58,7 +58,7 @@ fn tls_config(files: &TlsFiles) -> io::Result<ClientConfig> {
     }
 }
 
-/// What the system trusts, read once.
+/// The roots that the system trusts, read once.
 fn system_roots() -> &'static RootCertStore {
     static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
     ROOTS.get_or_init(|| {

@@ -14,20 +14,20 @@ const HOST_MAX: usize = 253;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// Where a shared store is. What is shown of it has no password.
+/// The address of a shared store. Its text form has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     pub(crate) topology: Topology,
     /// Servers to begin with; one for a single server. Bound: [`HOSTS_MAX`].
     pub(crate) hosts: Vec<Address>,
     pub(crate) login: Login,
-    /// Of the sentinels, which have users of their own.
+    /// The login at the sentinels, which have users of their own.
     pub(crate) sentinel_login: Login,
     pub(crate) database: u32,
     pub(crate) tls: Option<TlsFiles>,
 }
 
-/// How the servers behind a URL are arranged.
+/// The arrangement of the servers behind a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     Single,
@@ -60,7 +60,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key_file: Option<PathBuf>,
 }
 
-/// What is wrong with the URL of a store, and what to write instead.
+/// An error in the URL of a store; it says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError(String);
 
@@ -134,7 +134,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether one call can only have keys of one slot.
+    /// Returns true if the keys of a call must be in one slot.
     pub fn is_cluster(&self) -> bool {
         self.topology == Topology::Cluster
     }
@@ -148,7 +148,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// A URL in its parts, before anybody has said what they mean.
+/// The parts of a URL before they are interpreted.
 struct UrlParts<'a> {
     hosts: &'a str,
     path: &'a str,
@@ -285,7 +285,7 @@ fn host(text: &str, default_port: u16) -> UrlResult<Address> {
     Ok(Address::Tcp { host: host.to_owned(), port })
 }
 
-/// Whether it can be the name or the address of a host, whoever says so.
+/// Returns true if the text can be the name or the address of a host.
 pub(crate) fn is_host(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
     (1..=HOST_MAX).contains(&text.len()) && text.chars().all(fits)
@@ -326,7 +326,7 @@ impl Login {
     }
 }
 
-/// What stands behind the question mark. Bound: [`URL_MAX`].
+/// The parameters behind the question mark. Bound: [`URL_MAX`].
 struct UrlQuery(Vec<(String, String)>);
 
 impl UrlQuery {

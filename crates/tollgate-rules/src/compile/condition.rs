@@ -92,7 +92,7 @@ fn path_expressions(
         .map(|node| {
             let expression = expression(context, node, read)?;
             if let Some((reason, hint)) = node.text().and_then(why_not) {
-                let problem = Problem::new(format!("no path fits this: {reason}")).hint(hint);
+                let problem = Problem::new(format!("this matches no path: {reason}")).hint(hint);
                 context.warn(node.span, problem);
             }
             Some(expression)
@@ -101,7 +101,7 @@ fn path_expressions(
     each.into_iter().collect()
 }
 
-/// Why a text is not part of any path in its one spelling, and what to write.
+/// The reason why a text is not part of any normalized path, and what to write.
 type PathMistake = (&'static str, &'static str);
 
 const TRAILING_SLASH: PathMistake =
@@ -113,9 +113,9 @@ const UNESCAPED_SPACE: PathMistake =
 const MISSING_SLASH: PathMistake =
     ("a path begins with `/`", "write a `/` before it, or `**` for anything");
 const MISSING_SLASH_REGEX: PathMistake =
-    ("a path begins with `/`, and the whole path has to fit", "write `/` or `.*` before it");
+    ("a path begins with `/`, and the whole path must match", "write `/` or `.*` before it");
 
-/// Why a glob fits no path. What a set such as `[ab]` has is not looked at.
+/// Finds the reason why a glob fits no path. Sets such as `[ab]` are not examined.
 fn glob_mistake(text: &str) -> Option<PathMistake> {
     let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
     match text {
@@ -128,8 +128,8 @@ fn glob_mistake(text: &str) -> Option<PathMistake> {
     }
 }
 
-/// Why a regular expression fits no path. Only what is plain to see: where there are alternatives,
-/// sets or flags, another part may fit.
+/// Finds an obvious reason why a regular expression fits no path. With alternatives, sets or flags
+/// there is none, because another part may fit.
 fn regex_mistake(text: &str) -> Option<PathMistake> {
     if text.contains(['|', '[']) || text.contains("(?") {
         return None;
@@ -206,7 +206,7 @@ fn read_named_tests(
 fn text_test(context: CompileContext<'_>, node: &YamlNode) -> Option<TextTest> {
     let YamlValue::Map(entries) = &node.value else {
         if matches!(&node.value, YamlValue::Plain(text) if &**text == "present") {
-            let problem = Problem::new("this holds of the text `present` only, not of any text")
+            let problem = Problem::new("this matches only the text `present`, not every text")
                 .hint("write `{ present: true }`; or `\"present\"` in quotes if you mean the word");
             context.warn(node.span, problem);
         }

@@ -1,4 +1,4 @@
-//! `CompileContext`: which source is read, where what is found goes, and what may still be spent.
+//! `CompileContext`: the source being read, the diagnostics found, and the budgets that are left.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,31 +8,31 @@ use crate::source::{NamedFile, Source};
 use crate::suggest::suggest;
 use crate::yaml::YamlNode;
 
-/// How many globs and regular expressions all files may have together. One takes up to 256 KiB and a
+/// The most globs and regular expressions of all files together. One takes up to 256 KiB and a
 /// millisecond to compile, and no index finds it: each is tried for each request.
 const MAX_EXPRESSIONS: usize = 1_000;
 
-/// How many values with a `*` all imported files may have together: those of one key are tried one by
+/// The most values with a `*` in all imported files together: those of one key are tried one by
 /// one.
 const MAX_WILDCARDS: usize = 1_000;
 
-/// How many limits all rules may have together, counted for each tier: 16 for each of 20,000 rules.
-/// One takes about 300 bytes and some microseconds.
+/// The most limits of all rules together, counted for each tier: 16 for each of 20,000 rules. One
+/// takes about 300 bytes and some microseconds.
 const MAX_LIMITS_BUILT: usize = 320_000;
 
 /// The stores that rules may name beside `default`.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum StoreNames<'a> {
-    /// Nobody knows which there are: any name is right, and counts as `default`.
+    /// Unknown: any name is accepted, and counts as `default`.
     #[default]
     Unknown,
-    /// There is no shared store: names are warned about.
+    /// No shared store: names get a warning.
     None,
     /// These, in the order of their numbers, from 1. Bound: 255, what a check's terms can name.
     Named(&'a [Box<str>]),
 }
 
-/// What all files of one compilation share.
+/// State shared by all files of one compilation.
 #[derive(Default)]
 pub(crate) struct CompileState<'s> {
     pub(crate) stores: StoreNames<'s>,
@@ -55,13 +55,13 @@ impl<'s> CompileState<'s> {
 pub(crate) struct CompileContext<'a> {
     pub(crate) source: &'a Source,
     pub(crate) shared: &'a CompileState<'a>,
-    /// Where `shape` has reported something in this source, sorted.
+    /// The spans that `shape` has reported in this source, sorted.
     pub(crate) reported: &'a [Span],
 }
 
 impl CompileContext<'_> {
-    /// Reports an error, unless it is the consequence of one that was reported: what stands around
-    /// a number that is out of range cannot make sense either.
+    /// Reports an error, unless `shape` has already reported one inside the span, from which it may
+    /// follow.
     pub(crate) fn error(&self, span: Span, problem: Problem) {
         let next = self.reported.partition_point(|reported| reported.start < span.start);
         if self.reported.get(next).is_none_or(|reported| reported.end > span.end) {
@@ -116,8 +116,8 @@ impl CompileContext<'_> {
         (counter.get() <= most).then_some(())
     }
 
-    /// "Did you mean …?", or `otherwise`. Not for the hundredth error: nobody sees it, and comparing
-    /// thousands of names takes time.
+    /// "Did you mean …?", or `otherwise`. Not beyond the errors that are shown: nobody sees them,
+    /// and comparing thousands of names takes time.
     pub(crate) fn did_you_mean<'n>(
         &self,
         given: &str,
@@ -129,8 +129,8 @@ impl CompileContext<'_> {
         name.map_or_else(otherwise, |name| format!("did you mean `{name}`?"))
     }
 
-    /// What `read` makes of a text; what it refuses is reported. Silent where there is no text:
-    /// `shape` has reported that.
+    /// Reads a text with `read`, and reports a refusal. Silent if there is no text, because `shape`
+    /// has reported that.
     pub(crate) fn read<T>(
         &self,
         node: &YamlNode,
@@ -150,15 +150,15 @@ impl CompileContext<'_> {
         all.into_iter().collect()
     }
 
-    /// Says that something is understood but does nothing yet.
+    /// Warns that a field is accepted but has no effect yet.
     pub(crate) fn no_effect(&self, span: Span, what: &str, acts: &str) {
         let problem = Problem::new(format!("`{what}` has no effect yet: it acts {acts}"));
         self.warn(span, problem);
     }
 }
 
-/// What `read` makes of a field that may be left out: `Some(None)` if it is. `None`: it is there and
-/// could not be read.
+/// Reads an optional field with `read`: `Some(None)` if it is left out, `None` if it could not be
+/// read.
 pub(crate) fn optional<T>(
     node: Option<&YamlNode>,
     read: impl FnOnce(&YamlNode) -> Option<T>,
@@ -169,7 +169,7 @@ pub(crate) fn optional<T>(
     }
 }
 
-/// Texts of the core say what to write at their end; here that is the hint.
+/// Error texts of the core end with the advice; here that becomes the hint.
 fn with_hint(problem: Problem) -> Problem {
     let message = &problem.message;
     let cut = [": write ", ": leave ", "; leave "].iter().find_map(|words| message.rfind(words));

@@ -8,7 +8,7 @@ use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 
 use super::context::{CompileContext, optional};
 
-/// The most that a cost by endpoint may have: they are all looked through when rules are loaded.
+/// The most endpoints of one cost: all are scanned when rules are loaded.
 const MAX_ENDPOINTS: usize = 1_000;
 
 /// Reads a cost. `None`: it could not be read.
@@ -91,7 +91,7 @@ pub(super) fn check_capacity(context: CompileContext<'_>, node: &YamlNode, limit
     }
 }
 
-/// What has no slash is not meant to be an endpoint.
+/// Reports an unknown field. A name without a slash is not meant as an endpoint.
 fn unknown_field(context: CompileContext<'_>, entry: &YamlEntry) {
     let fields = ["default", "reserve", "actual"];
     let hint = context.did_you_mean(&entry.key, fields.into_iter(), || {

@@ -1,4 +1,4 @@
-//! `identify`: how callers are recognised.
+//! `identify`: the identification of callers.
 
 use crate::Problem;
 use crate::identify::{AddressSource, Identify, UserSource};
@@ -17,9 +17,10 @@ pub(super) fn identify(
     if let Some(peers) = node.get("trusted_peers") {
         identify.trusted_peers = context.read_each(peers, parse_cidr).unwrap_or_default();
         if identify.trusted_peers.iter().any(|net| net.prefix_len() == 0) {
-            let problem =
-                Problem::new("everybody is trusted, so any client may name its user and address")
-                    .hint("write the networks of your own proxies, such as 10.0.0.0/8");
+            let problem = Problem::new(
+                "every peer is trusted, so any client can choose its user and address",
+            )
+            .hint("write the networks of your own proxies, such as 10.0.0.0/8");
             context.warn(peers.span, problem);
         }
     }
@@ -45,7 +46,7 @@ fn header(context: CompileContext<'_>, node: Option<&YamlNode>) -> Option<Box<st
     context.read(node?.get("header")?, parse_header_name)
 }
 
-/// Who the user is. `of_user` is the header with the API key.
+/// Reads the source of the user. `of_user` is the header with the API key.
 fn user(
     context: CompileContext<'_>,
     node: &YamlNode,
@@ -68,11 +69,11 @@ fn tier_of(
 ) {
     let Some(claim) = tier.entry("claim") else { return };
     if user.and_then(|user| user.get("jwt")).is_none() {
-        let problem = Problem::new("`claim` needs a signed token to be found in")
+        let problem = Problem::new("`claim` needs a signed token")
             .hint("write `user: { jwt: { claim: sub, keys_file: jwks.json } }` beside `tier`");
         context.error(claim.key_span, problem);
     } else if let Some(header) = tier.entry("header") {
-        let problem = Problem::new("the tier is found by a claim or by a header, not by both")
+        let problem = Problem::new("the tier comes from a claim or from a header, not from both")
             .hint("keep the claim: it is signed");
         context.error(header.key_span, problem);
         identify.tier_header = None;
@@ -108,8 +109,10 @@ fn ip(context: CompileContext<'_>, node: &YamlNode, identify: &mut Identify) {
     if let Some(hops) = node.entry("trusted_hops")
         && matches!(identify.address, AddressSource::Peer | AddressSource::Header(_))
     {
-        let problem = Problem::new("`trusted_hops` counts entries of a list, and there is none")
-            .hint("write `header: x-forwarded-for` or `header: forwarded`");
+        let problem = Problem::new(
+            "`trusted_hops` counts entries of a forwarding header, but no such header is read",
+        )
+        .hint("write `header: x-forwarded-for` or `header: forwarded`");
         context.error(hops.key_span, problem);
     }
 }

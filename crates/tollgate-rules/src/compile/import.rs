@@ -36,7 +36,7 @@ pub(super) fn read<'a>(
 ) -> Option<(ImportedDomain, Span)> {
     let domain = root.get("domain").and_then(|node| Some((node.text()?, node.span)));
     let (domain, span) = domain.or_else(|| {
-        // Without the field `shape` has said so.
+        // `shape` has reported a missing field.
         let problem = Problem::new("`domain` has no value").hint("write `domain: edge`");
         context.error(root.entry("domain")?.key_span, problem);
         None
@@ -54,8 +54,8 @@ pub(super) fn read<'a>(
         context,
         domain,
         algorithm,
-        // What a bucket or a sliding window is charged for refusals keeps whoever goes on asking out
-        // for good: that has to be asked for.
+        // Charging refusals to a bucket or a sliding window keeps a client that retries out for
+        // good: that has to be asked for.
         count_denied: count_denied.unwrap_or(algorithm == Algorithm::FixedWindow),
         on_failure: on_failure(root),
         first_rule: first,
@@ -86,11 +86,11 @@ struct ImportReader<'r, 'a> {
     first_rule: usize,
     rules: &'r mut Vec<ImportedRule<'a>>,
     tree: DescriptorTree,
-    /// Names that do not count somewhere, and where they stand.
+    /// Names of replaced limits, with their spans.
     replaced: Vec<(Box<str>, Span)>,
 }
 
-/// Where in the tree a descriptor stands.
+/// The path to a descriptor in the tree.
 #[derive(Default)]
 struct DescriptorPath<'n> {
     steps: Vec<DescriptorStep<'n>>,
@@ -127,8 +127,8 @@ impl ImportReader<'_, '_> {
             return None;
         }
         if key == ACT {
-            let problem = format!("a descriptor with the key `{ACT}` is never met");
-            let hint = "it is an instruction of whoever asks, and no entry: leave it out";
+            let problem = format!("a descriptor with the key `{ACT}` never matches");
+            let hint = "this key is an instruction in requests, not an entry: leave it out";
             self.context.warn(entry.node.span, Problem::new(problem).hint(hint));
         }
         let value = item.get("value").and_then(YamlNode::text).filter(|value| !value.is_empty());
@@ -218,10 +218,10 @@ impl ImportReader<'_, '_> {
         Terms { on_failure: self.on_failure, ..Terms::default() }
     }
 
-    /// How much a `rate_limit` allows. `None`: reported.
+    /// Reads the allowance of a `rate_limit`. `None`: an error was reported.
     fn allows(&self, limit: &YamlNode, rule: &str) -> Option<(ImportedAllowance, Vec<RuleLimit>)> {
         if flag(limit, "unlimited") {
-            // The reference server, too, minds only what is a unit.
+            // The reference server also checks only units.
             let is_unit = |node: &&YamlNode| node.text().and_then(Unit::parse).is_some();
             if let Some(node) = limit.get("unit").filter(is_unit) {
                 let problem =
@@ -280,7 +280,7 @@ impl ImportReader<'_, '_> {
         names
     }
 
-    /// Names that nothing has, most likely misspelt.
+    /// Warns of names that no limit has, most likely misspelt.
     fn check_replaced(&self, from: usize) {
         let named = self.rules[from..].iter().filter_map(|one| one.rule.imported.as_deref());
         let known: BTreeSet<&str> = named.filter_map(|one| one.name.as_deref()).collect();
@@ -292,7 +292,7 @@ impl ImportReader<'_, '_> {
                 "write the `name` of another `rate_limit` of this file".into()
             });
             let problem =
-                format!("no limit of this file is called `{name}`, so it replaces nothing");
+                format!("no limit of this file has the name `{name}`, so nothing is replaced");
             self.context.warn(*span, Problem::new(problem).hint(hint));
         }
     }

@@ -6,7 +6,7 @@ use crate::yaml::{YamlEntry, YamlNode};
 
 use super::context::CompileContext;
 
-/// This build has no cryptography, and says so.
+/// Reports that this build has no cryptography.
 #[cfg(not(feature = "jwt"))]
 pub(super) fn read(
     context: CompileContext<'_>,
@@ -72,7 +72,7 @@ mod with_keys {
         }
     }
 
-    /// What is said about a keys file never shows what is in it.
+    /// The error for a keys file that cannot be read. It never shows the contents.
     fn cannot_read(unread: &ReadFailure, folder: &Path) -> Problem {
         let what_to_name = "name a file with a JSON Web Key Set or public keys in PEM";
         let error = match unread {

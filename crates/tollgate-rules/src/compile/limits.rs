@@ -15,7 +15,7 @@ use super::context::{CompileContext, optional};
 use super::quantities;
 use super::tiers::{WrittenTier, WrittenTiers};
 
-/// Whose limits are read.
+/// The rule, tier or override that limits are read for.
 #[derive(Clone, Copy)]
 pub(super) struct LimitOwner<'a> {
     pub(super) rule: &'a str,
@@ -80,11 +80,11 @@ fn multiplied_limits(
     built.collect::<Option<_>>().map(Some)
 }
 
-/// A rule's limits that others stand in for.
+/// The limits of a rule that others replace.
 #[derive(Clone, Copy)]
 pub(super) struct ReplacedLimits<'a>(pub(super) &'a [RuleLimit]);
 
-/// Limits that stand in for those of a rule: of a tier, of an override.
+/// Reads limits that replace those of a rule, for a tier or an override.
 pub(super) fn read_replacement(
     context: CompileContext<'_>,
     node: &YamlNode,
@@ -100,8 +100,8 @@ pub(super) fn read_replacement(
 }
 
 impl ReplacedLimits<'_> {
-    /// Gives limits that do not say how they count the way of the rule's limit of the same period:
-    /// the same count goes on then, and nobody has a second quota when an override ends.
+    /// Gives limits without an algorithm that of the rule's limit of the same period, so that the
+    /// same count continues, and the end of an override gives no second quota.
     fn complete(self, nodes: &[YamlNode], specs: &mut [WrittenLimit]) {
         let algorithm_of = |index: usize| self.0[index].limit.algorithm();
         let mut free: Vec<usize> = (0..self.0.len()).collect();
@@ -109,7 +109,7 @@ impl ReplacedLimits<'_> {
             let place = free.iter().position(|index| wanted(*index))?;
             Some(free.remove(place))
         };
-        // Each of the rule's limits serves one, and first those that name its algorithm.
+        // Each of the rule's limits is used once; those that name the algorithm come first.
         for named in [true, false] {
             for (one, node) in specs.iter_mut().zip(nodes) {
                 let given = one.spec.algorithm;
@@ -126,7 +126,8 @@ impl ReplacedLimits<'_> {
         }
     }
 
-    /// Whether a limit counts in the same period as one of the rule's, and can count as it does.
+    /// Returns true if a limit counts in the same period as one of the rule's, and can use its
+    /// algorithm.
     fn fits(self, index: usize, spec: &LimitSpec) -> bool {
         let limit = &self.0[index].limit;
         let of_month = limit.calendar().is_some_and(|one| one.unit() == CalendarUnit::Month);
@@ -141,10 +142,10 @@ impl ReplacedLimits<'_> {
     }
 }
 
-/// Gives a limit what `from` has and `node` does not say.
+/// Fills in the fields of a limit that `node` leaves out from `from`.
 fn inherit(from: &Limit, node: &YamlNode, spec: &mut LimitSpec) {
     let is_given = |field: &str| node.get(field).is_some();
-    // A month says by itself who counts.
+    // A month implies the algorithm.
     if !is_monthly(&spec.rate) {
         spec.algorithm = Some(from.algorithm());
     }
@@ -174,7 +175,7 @@ fn inherit(from: &Limit, node: &YamlNode, spec: &mut LimitSpec) {
     }
 }
 
-/// What is written under `limits`. `None`: something was reported.
+/// Reads `limits`. `None`: an error was reported.
 pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<WrittenLimit>> {
     let nodes = node.each();
     if nodes.is_empty() {
@@ -185,7 +186,7 @@ pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<
     }
     if nodes.len() > MAX_LIMITS {
         let problem = format!(
-            "{} limits are too many: at most {MAX_LIMITS} are judged together",
+            "{} limits are too many: at most {MAX_LIMITS} can be decided together",
             nodes.len()
         );
         context.error(nodes[MAX_LIMITS].span, Problem::new(problem).hint("remove some"));

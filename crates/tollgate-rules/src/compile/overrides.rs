@@ -26,7 +26,7 @@ pub(super) struct WrittenOverride<'a> {
     pub(super) replacement: Override,
 }
 
-/// What overrides are read against.
+/// The rules and tiers that overrides refer to.
 pub(super) struct OverrideContext<'w> {
     pub(super) rules: HashMap<&'w str, &'w Rule>,
     pub(super) names: &'w RuleNames,
@@ -83,7 +83,7 @@ fn until(context: CompileContext<'_>, node: &YamlNode, now: Option<Micros>) -> O
     Some(until)
 }
 
-/// Not too many.
+/// Reports too many overrides.
 pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
     if let Some(written) = overrides.get(MAX_OVERRIDES) {
         let problem = Problem::new(format!("there are more than {MAX_OVERRIDES} overrides"))
@@ -92,7 +92,7 @@ pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
     }
 }
 
-/// Of two overrides for one caller only the last would count.
+/// Reports a second override for one caller, because only the last would count.
 pub(super) fn check_duplicates(overrides: &[WrittenOverride<'_>]) {
     let mut seen = HashMap::new();
     for written in overrides {

@@ -32,7 +32,7 @@ pub(super) fn window(text: &str) -> Result<Duration, Problem> {
     }
     if let Some(hint) = octal_hint("window", text) {
         let problem = format!(
-            "a window of {text} seconds: a number with a 0 in front is octal to readers of YAML 1.1"
+            "a window of {text} seconds: YAML 1.1 readers take a number with a leading 0 for octal"
         );
         return Err(Problem::new(problem).hint(hint));
     }
@@ -62,7 +62,7 @@ pub(super) fn share(text: &str) -> Result<u16, Problem> {
     share.ok_or_else(|| bad("is above 100%"))
 }
 
-/// How often instances settle, in milliseconds.
+/// Reads the interval at which instances synchronize, in milliseconds.
 pub(super) fn sync_interval(text: &str) -> Result<u32, Problem> {
     let millis = duration(text)?.as_millis();
     let possible = (10..=3_600_000).contains(&millis);

@@ -78,7 +78,7 @@ fn limits_of(
     Some((specs, built))
 }
 
-/// Values that are possible by themselves and cannot be meant together.
+/// Warns of values that are valid by themselves but contradict each other.
 fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule) {
     if rule.mode == Mode::Off {
         return;
@@ -90,7 +90,7 @@ fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule)
     if let (Mode::Share(1..=9_999), true, Some(share)) = (rule.mode, rule.key.is_global(), share) {
         let what = match rule.mode.enforces(&rule.name, &KeyBuf::new().with("global", "")) {
             true => "enforced for all",
-            false => "not enforced for anybody",
+            false => "never enforced",
         };
         let problem = Problem::new(format!(
             "`enforce` takes a share of keys, and `key: global` is one key: the rule is {what}"
@@ -109,7 +109,7 @@ pub(super) fn check_name(name: &str) -> Result<Box<str>, Problem> {
         .hint("write letters, digits, `_` and `-`, at most 64, such as `api-search`"))
 }
 
-/// Whether a rule can be called so.
+/// Returns true if this is a valid name for a rule.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
@@ -169,7 +169,7 @@ pub(super) fn on_failure(node: &YamlNode) -> OnFailure {
     }
 }
 
-/// How closely instances agree; what is not the word `strict` has one of two fields.
+/// Reads `consistency`: the word `strict`, or a map with one of two fields.
 fn consistency(context: CompileContext<'_>, node: &YamlNode) -> Option<Consistency> {
     let Some(node) = node.get("consistency") else { return Some(Consistency::Strict) };
     if let Some(share) = node.get("leased") {
@@ -204,7 +204,7 @@ fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> 
     let within = node.get("within").and_then(duration);
     let block = node.get("for").and_then(duration);
     let after = node.get("after")?;
-    // A log: the refusal that is counted last is the one that earns the block, not one nearby.
+    // A log, so that exactly the last counted refusal leads to the block.
     let refusals = Limit::per(after.whole()?, within?)
         .algorithm(Algorithm::SlidingWindowLog)
         .name(rule)

@@ -1,4 +1,4 @@
-//! What a file says beside its rules: `exempt`, `headers`, `log_keys`, and the gateway's
+//! The settings of a file beside its rules: `exempt`, `headers`, `log_keys`, and the gateway's
 //! fields.
 
 use tollgate::headers::Dialect;

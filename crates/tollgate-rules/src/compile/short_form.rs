@@ -45,28 +45,28 @@ pub(super) fn rules<'a>(
     rules.extend(default.and_then(|(entry, name)| reader.default(entry, &name)));
 }
 
-/// Warns that the short form alone does not say who is calling. It is meant to be pasted, and behind a proxy it
-/// would count everybody by address, without their tiers and without a word.
+/// Warns that the short form alone does not say who is calling. It is meant to be pasted, and
+/// behind a proxy it would silently count all callers by address, without their tiers.
 pub(super) fn warn_unidentified(context: CompileContext<'_>, root: &YamlNode) {
     let Some(entry) = root.entry("rate_limits") else { return };
     let tiers = entry.node.entry("tiers");
     let (place, problem, tier) = match tiers {
         Some(tiers) => (
             tiers.key_span,
-            "behind a proxy nobody has a user or a tier: nothing says how to find them in a request, so \
-             callers are counted by address, and these multipliers do nothing",
+            "without `identify`, HTTP requests have no user and no tier: all callers are counted by \
+             address, and these multipliers do nothing",
             ", tier: { header: x-tier }",
         ),
         None => (
             entry.key_span,
-            "behind a proxy nobody has a user: nothing says how to find one in a request, so callers are \
-             counted by address",
+            "without `identify`, HTTP requests have no user: all callers are counted by \
+             address",
             "",
         ),
     };
     let hint = format!(
         "write `identify: {{ trusted_peers: [127.0.0.1], user: {{ header: x-user-id }}{tier} }}` with the \
-         proxy's address; or `identify: {{}}` if callers are counted by what `/v1/check` is told"
+         proxy's address; or `identify: {{}}` if requests to `/v1/check` state the user and the tier"
     );
     context.warn(place, Problem::new(problem).hint(hint));
 }

@@ -67,7 +67,7 @@ impl<'a> WrittenTiers<'a> {
         tiers
     }
 
-    /// Own limits have to be those of a rule.
+    /// Reports limits for a rule that does not exist.
     pub(super) fn check_rules(&self, names: &RuleNames) {
         let Some(context) = self.context else { return };
         for (rule, own) in &self.own_limits {
@@ -115,7 +115,7 @@ impl<'a> WrittenTiers<'a> {
     }
 }
 
-/// Says which tiers there are.
+/// The problem of an unknown tier, with a suggestion or the list of tiers.
 pub(crate) fn unknown_tier<'n>(
     name: &str,
     known: impl Iterator<Item = &'n str> + Clone,

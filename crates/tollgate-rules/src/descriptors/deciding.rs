@@ -1,45 +1,45 @@
-//! Putting what descriptors ask to the store, and what follows from its answer.
+//! Deciding descriptors: the calls to the store, and the consequences of its answers.
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::plans::PlannedDescriptor;
-use crate::answer::{Answer, AnswerEntries, Binding, Told};
+use crate::answer::{Answer, AnswerEntries, Binding, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore};
 use crate::join::{join_all, join_both};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::Mode;
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides what is to be taken, all together.
+    /// Decides all takes and peeks as one decision.
     pub(super) async fn take_planned(
         &self,
         plan: &mut RequestPlan<'_>,
         each: &[PlannedDescriptor],
         asked_at: Now<'_>,
-    ) -> (Told, AnswerEntries) {
-        // What is given back after all is given back within the deadline of the decision.
-        let asked_at = asked_at.begin_operation();
+    ) -> PlanDecision {
+        // Refunds of a request that is refused after all share the deadline of the decision.
+        let asked_at = self.begin_operation(asked_at);
         let now = asked_at.instant();
         self.enforce_blocked(plan, now);
         plan.always_refused = is_refused_by_zero_limits(plan);
-        let (mut told, mut entries) = self.ask_store(plan, Act::Take, asked_at).await;
-        refuse_debtors(plan, each, &mut entries);
-        enforce_quotas(plan, &mut entries);
-        let passed = told.refusal.is_none();
-        apply_refusals(plan, &entries, &mut told, now);
-        if passed && told.refusal.is_some() {
-            self.refund_charged(plan, &mut entries, asked_at).await;
+        let mut decided = self.ask_store(plan, Act::Take, asked_at).await;
+        refuse_debtors(plan, each, &mut decided.entries);
+        enforce_quotas(plan, &mut decided.entries);
+        let passed = decided.decision.allowed();
+        apply_refusals(plan, &mut decided, now);
+        if passed && !decided.decision.allowed() {
+            self.refund_charged(plan, &mut decided.entries, asked_at).await;
         }
         if !plan.peek_only {
-            self.notify(plan, &told, &entries);
+            self.notify(plan, &decided);
         }
-        (told, entries)
+        decided
     }
 
-    /// Gives back what the store has charged for a request that it let pass and that is refused after
-    /// all. Only where it was charged: a store that did not answer is not waited for again.
+    /// Refunds the charges of a request that the store admitted and that is refused after all. Only
+    /// limits that were charged: a store that did not answer is not called again.
     async fn refund_charged(
         &self,
         plan: &RequestPlan<'_>,
@@ -68,7 +68,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// A caller that is blocked under a limit in quota mode is refused, whatever the others say.
+    /// Enforces limits in quota mode under which the caller is blocked, whatever the others answer.
     fn enforce_blocked(&self, plan: &mut RequestPlan<'_>, now: Micros) {
         let store = self.store();
         if !store.any_block(now) || !plan.limits.iter().any(|one| one.quota) {
@@ -87,12 +87,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Gives back what is to be given back; what is there after that, of each limit.
+    /// Makes the refunds. Returns the outcome of each limit after that.
     pub(super) async fn give_back(
         &self,
-        plan: &RequestPlan<'_>,
+        plan: Option<&RequestPlan<'_>>,
         asked_at: Now<'_>,
     ) -> Vec<Outcome> {
+        let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.store();
@@ -100,22 +101,24 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
             let nothing = |one: &PlannedLimit| plan.check(one, Act::Peek).cost(0);
             let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
-            // A store is asked in this order, and waited for once.
+            // The store gets the calls in this order, and both are awaited together.
             let look = async { store.decide_each(&asked, asked_at, &mut outcomes).await };
             let (_, Ok(_)) = join_both(back, look).await;
         }
         outcomes
     }
 
-    /// Charges what is forced, and tells of it: it is use like any other. What is there after that, of
-    /// each limit.
-    pub(super) async fn force(&self, plan: &RequestPlan<'_>, now: Now<'_>) -> Vec<Outcome> {
+    /// Makes the forced charges and notifies the observer. Returns the outcome of each limit after
+    /// that.
+    pub(super) async fn force(&self, plan: Option<&RequestPlan<'_>>, now: Now<'_>) -> Vec<Outcome> {
+        let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
             let store = self.store();
             let Ok(decision) =
                 store.decide_each(&plan.checks(Act::Force), now, &mut outcomes).await;
-            self.notify(plan, &Told::new(&decision, None), &Answer::entries(plan, &outcomes));
+            let entries = Answer::entries(plan, &outcomes);
+            self.notify(plan, &PlanDecision { decision, binding: None, entries });
         }
         outcomes
     }
@@ -125,19 +128,19 @@ fn is_enforced(planned: &PlannedLimit) -> bool {
     planned.enforcement == Enforcement::Enforced
 }
 
-/// Whether it can be over at all: a limit in shadow is not, also in quota mode.
+/// Returns true if a limit can be over. A limit in shadow cannot, also in quota mode.
 fn can_be_over(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
     is_enforced(planned) || (planned.quota && plan.rule(planned).mode == Mode::Enforce)
 }
 
-/// Whether it is refused whatever the store says: by limits of nothing.
+/// Returns true if limits of zero refuse the request whatever the store answers.
 fn is_refused_by_zero_limits(plan: &RequestPlan<'_>) -> bool {
     let quotas = plan.limits.iter().any(|one| one.quota);
     plan.zero_limits.iter().any(|one| one.enforcement == Enforcement::Enforced)
         || (!quotas && all_quotas_over(plan, [].iter()))
 }
 
-/// Whoever takes nothing is over where there is debt.
+/// Refuses descriptors that take nothing while their limit is in debt.
 fn refuse_debtors(plan: &RequestPlan<'_>, each: &[PlannedDescriptor], entries: &mut AnswerEntries) {
     for (index, one) in plan.limits.iter().enumerate() {
         if each[usize::from(one.descriptor)].peeks_only() && can_be_over(plan, one) {
@@ -146,7 +149,7 @@ fn refuse_debtors(plan: &RequestPlan<'_>, each: &[PlannedDescriptor], entries: &
     }
 }
 
-/// Whether there are limits in quota mode, and all of them refuse.
+/// Returns true if there are limits in quota mode and all of them refuse.
 fn all_quotas_over<'o>(
     plan: &RequestPlan<'_>,
     outcomes: impl Iterator<Item = &'o Outcome>,
@@ -162,7 +165,7 @@ fn all_quotas_over<'o>(
         && closed.all(|over| over)
 }
 
-/// Limits in quota mode refuse if all of them do.
+/// Enforces the limits in quota mode if all of them refuse.
 fn enforce_quotas(plan: &mut RequestPlan<'_>, entries: &mut AnswerEntries) {
     if !all_quotas_over(plan, entries.outcomes()) {
         return;
@@ -187,39 +190,34 @@ fn refusing<'p>(
         .map(|(index, (one, outcome))| (index, one, outcome))
 }
 
-/// Makes a refusal of what the store let pass and something else refuses.
-fn apply_refusals(plan: &RequestPlan<'_>, entries: &AnswerEntries, told: &mut Told, now: Micros) {
+/// Turns an admission by the store into a refusal, if something else refuses.
+fn apply_refusals(plan: &RequestPlan<'_>, decided: &mut PlanDecision, now: Micros) {
+    let PlanDecision { decision, binding, entries } = decided;
     let Some(wait) = longest_wait(plan, entries) else { return };
-    let waited = told.refusal.map_or(Wait::ZERO, |_| told.outcome.retry_after);
-    if told.refusal.is_none() {
+    let waited = decision.refusal().map_or(Wait::ZERO, |_| decision.retry_after());
+    let (mut capacity, mut outcome) = (decision.capacity(), decision.outcome());
+    let refusal = decision.refusal().unwrap_or_else(|| {
         // Reversed, so that of equals the first wins.
         let refusing: ArrayVec<_, MAX_LIMITS> = refusing(plan, entries).collect();
-        match refusing
-            .iter()
-            .rev()
-            .max_by_key(|(_, _, outcome)| (outcome.is_known(), outcome.retry_after))
-        {
+        let known_first =
+            |(_, _, outcome): &&(_, _, &Outcome)| (outcome.is_known(), outcome.retry_after);
+        (*binding, capacity, outcome) = match refusing.iter().rev().max_by_key(known_first) {
             Some(&(index, planned, outcome)) => {
-                told.binding = Some(Binding::Limit(index));
-                told.capacity = plan.limit(planned).capacity();
-                told.outcome = *outcome;
+                (Some(Binding::Limit(index)), plan.limit(planned).capacity(), *outcome)
             }
-            None => {
-                (told.binding, told.capacity) = (None, 0);
-                told.outcome = outcome_of_zero_limits(plan, now);
-            }
-        }
-        told.refusal = Some(match told.outcome.is_known() {
+            None => (None, 0, outcome_of_zero_limits(plan, now)),
+        };
+        match outcome.is_known() {
             false => Refusal::StoreUnavailable,
             true if wait.is_never() => Refusal::NeverFits,
             true => Refusal::OverLimit,
-        });
-    }
-    told.outcome.allowed = false;
-    told.outcome.retry_after = waited.max(wait);
+        }
+    });
+    let outcome = Outcome { retry_after: waited.max(wait), ..outcome };
+    *decision = decision.refused_for(refusal, capacity, outcome);
 }
 
-/// How long to wait for all that refuses; `None`: nothing does.
+/// The wait until nothing refuses any more; `None` if nothing refuses.
 fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait> {
     let waits = |quota: bool| {
         let of_kind = refusing(plan, entries).filter(move |(_, one, _)| one.quota == quota);
@@ -230,7 +228,7 @@ fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait>
             .iter()
             .any(|one| one.quota == quota && one.enforcement == Enforcement::Enforced)
     };
-    // Of limits in quota mode one that has room again is enough.
+    // One limit in quota mode that has room again is enough.
     let quota = waits(true).min();
     match closed(false) || (closed(true) && quota.is_none()) {
         true => Some(Wait::NEVER),
@@ -238,13 +236,13 @@ fn longest_wait(plan: &RequestPlan<'_>, entries: &AnswerEntries) -> Option<Wait>
     }
 }
 
-/// What is said where nothing but limits of nothing refuse.
+/// The outcome where only limits of zero refuse.
 fn outcome_of_zero_limits(plan: &RequestPlan<'_>, now: Micros) -> Outcome {
     let longest = plan.zero_limits.iter().map(|one| end_of_window(one.unit, now)).max();
     Outcome { reset_after: longest.unwrap_or(Wait::ZERO), served_at: now, ..Outcome::default() }
 }
 
-/// Until the window of such a unit ends.
+/// Time until the window of this unit ends.
 pub(super) fn end_of_window(unit: super::Unit, now: Micros) -> Wait {
     let period = unit.seconds() * 1_000_000;
     Wait::from_micros(period - now.as_u64() % period)

@@ -1,4 +1,4 @@
-//! From descriptors to checks: what is decided, and what is done after that.
+//! From descriptors to checks.
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Algorithm, KeyBuf, Limit, Micros};
@@ -14,31 +14,31 @@ use crate::plan::{DirectLimit, DirectRule, Enforcement, RequestPlan};
 use crate::rule::Mode;
 use crate::rule_set::{DomainIndex, RuleSet, STATED_BY_OWN_RULES};
 
-/// What a request of descriptors asks.
+/// The plans of one request of descriptors.
 pub(super) struct DescriptorPlans<'a> {
-    /// What is taken, or only asked about: one decision.
+    /// Charges and peeks, made as one decision.
     pub(super) takes: RequestPlan<'a>,
-    /// What is given back, after it,
-    pub(super) refunds: RequestPlan<'a>,
-    /// and what is forced, after that.
-    pub(super) forces: RequestPlan<'a>,
+    /// Refunds, made after the decision, if any descriptor asks for one.
+    pub(super) refunds: Option<Box<RequestPlan<'a>>>,
+    /// Forced charges, made after the refunds, if any descriptor asks for one.
+    pub(super) forces: Option<Box<RequestPlan<'a>>>,
     /// Each descriptor, in order.
     pub(super) descriptors: Vec<PlannedDescriptor>,
-    /// Limits that askers state, of all requests.
+    /// The limits stated in all requests.
     stated: &'a StatedLimitTable,
 }
 
-/// What one descriptor asks.
+/// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedDescriptor {
     pub(super) operation: DescriptorOperation,
-    /// What is asked for, if somebody said.
+    /// Units that the request states.
     pub(super) units: Option<u64>,
-    /// A file says that there is no limit for it.
+    /// True if a file says that there is no limit for it.
     pub(super) unlimited: bool,
 }
 
-/// What is done with what a descriptor asks for.
+/// The operation of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DescriptorOperation {
     Take,
@@ -60,7 +60,7 @@ impl PlannedDescriptor {
         PlannedDescriptor { operation: deed, units, unlimited: false }
     }
 
-    /// Whether it only wants to know.
+    /// Returns true if the descriptor charges nothing.
     pub(super) fn peeks_only(&self) -> bool {
         (self.operation, self.units) == (DescriptorOperation::Take, Some(0))
     }
@@ -73,11 +73,11 @@ impl<'a> DescriptorPlans<'a> {
         now: Micros,
     ) -> Result<DescriptorPlans<'a>, DescriptorError> {
         let rules: &'a RuleSet = rules;
-        // Whoever asks this way cannot hold a request back.
+        // Envoy cannot delay a request.
         let mut asked = DescriptorPlans {
             takes: RequestPlan::empty(rules, true),
-            refunds: RequestPlan::empty(rules, true),
-            forces: RequestPlan::empty(rules, true),
+            refunds: None,
+            forces: None,
             descriptors: ask.descriptors.iter().map(PlannedDescriptor::of).collect(),
             stated,
         };
@@ -94,7 +94,7 @@ impl<'a> DescriptorPlans<'a> {
         let too_many = |plan: &RequestPlan<'_>| {
             plan.too_many_limits || plan.limits.len() + plan.zero_limits.len() > MAX_LIMITS
         };
-        let too_many = [&asked.takes, &asked.refunds, &asked.forces].into_iter().any(too_many);
+        let too_many = asked.each().any(too_many);
         match too_many {
             true => Err(DescriptorError::TooManyLimits),
             false => Ok(asked),
@@ -102,14 +102,22 @@ impl<'a> DescriptorPlans<'a> {
     }
 
     fn plan(&mut self, of: u8) -> &mut RequestPlan<'a> {
+        let rules = self.takes.rules();
+        let empty = || Box::new(RequestPlan::empty(rules, true));
         match self.descriptors[usize::from(of)].operation {
             DescriptorOperation::Take => &mut self.takes,
-            DescriptorOperation::Refund => &mut self.refunds,
-            DescriptorOperation::Force => &mut self.forces,
+            DescriptorOperation::Refund => self.refunds.get_or_insert_with(empty),
+            DescriptorOperation::Force => self.forces.get_or_insert_with(empty),
         }
     }
 
-    /// Asks the rules, for which entries are facts.
+    /// The plans, in the order in which the store is asked.
+    pub(super) fn each(&self) -> impl Iterator<Item = &RequestPlan<'a>> {
+        let rest = [&self.refunds, &self.forces].into_iter().flatten();
+        std::iter::once(&self.takes).chain(rest.map(|plan| &**plan))
+    }
+
+    /// Adds our own rules, with the entries as facts.
     fn add_own_rules(
         &mut self,
         ask: &DescriptorAsk<'_>,
@@ -128,7 +136,7 @@ impl<'a> DescriptorPlans<'a> {
         Ok(())
     }
 
-    /// Asks the file that defines the domain.
+    /// Adds the rules of the file that defines the domain.
     fn add_imported(
         &mut self,
         rules: &'a RuleSet,
@@ -186,7 +194,7 @@ impl<'a> DescriptorPlans<'a> {
         Ok(())
     }
 
-    /// Asks the limit that whoever asks has stated: it counts these entries, whatever is configured.
+    /// Adds the limit stated in the request, which counts these entries whatever is configured.
     fn add_stated(
         &mut self,
         (domain, descriptor): (&str, &Descriptor<'_>),
@@ -199,8 +207,8 @@ impl<'a> DescriptorPlans<'a> {
         descriptor.facts().for_each(|entry| add_entry(&mut key, entry.name, entry.value));
         let StatedLimit { units, unit } = stated;
         if algorithm.is_bucket() {
-            // A bucket fits what is used to the numbers that it is asked with: whoever states now these and
-            // now those would fill it at each turn. Windows keep their count whatever the numbers are.
+            // A bucket rescales its state to the numbers of each request, so alternating numbers
+            // would refill it. Windows keep their count whatever the numbers are.
             key.add("units", &units.to_string());
         }
         let limit = match units {

@@ -1,4 +1,4 @@
-//! `DescriptorAnswer`: the answer to a request of descriptors, and `Status`, what it says of each.
+//! `DescriptorAnswer`: the answer to a request of descriptors, with a `Status` for each.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Mode;
 use crate::rule_set::RuleSet;
 
-/// What is left of something without limit, as 32 bits say it.
+/// The remaining units of a descriptor without limit: the largest 32-bit number.
 const UNLIMITED: u64 = u32::MAX as u64;
 
 /// The answer to a request of descriptors.
@@ -22,11 +22,11 @@ pub struct DescriptorAnswer {
     answer: Answer,
     /// One for each descriptor. Bound: [`DESCRIPTORS_MAX`](super::DESCRIPTORS_MAX).
     statuses: Vec<RawStatus>,
-    /// A file that was imported defines the domain.
+    /// True if an imported file defines the domain.
     is_imported: bool,
 }
 
-/// A status without what belongs to the rules.
+/// A status without references to the rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RawStatus {
     over: bool,
@@ -46,10 +46,11 @@ struct StatusLimit {
     enforcement: Enforcement,
 }
 
-/// What is said of one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status<'a> {
-    /// Whether its limit has no room. The request may pass all the same: see [`DescriptorAnswer::allowed`].
+    /// True if its limit has no room. The request may pass all the same: see
+    /// [`DescriptorAnswer::allowed`].
     pub over: bool,
     /// The limit that decided: of those without room the one with the longest wait, else the one with
     /// the least left. `None`: no limit applies, or there is none on purpose.
@@ -57,25 +58,25 @@ pub struct Status<'a> {
     /// Units still takeable of that limit; 0 without one; as many as fit into 32 bits if it is
     /// unlimited.
     pub remaining: u64,
-    /// Until that limit is as good as fresh. In imported files the end of the window.
+    /// Time until that limit is as good as fresh. In imported files the end of the window.
     pub reset_after: Wait,
     /// Zero unless over.
     pub retry_after: Wait,
-    /// Whether that limit refuses. `None` without one.
+    /// The effect of a refusal by that limit; `None` without a limit.
     pub enforcement: Option<Enforcement>,
-    /// A file says that there is no limit for this one.
+    /// True if a file says that there is no limit.
     pub unlimited: bool,
 }
 
-/// A limit as clients are told of it.
+/// A limit as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentLimit<'a> {
-    /// The rule's name; of imported files the `name` that stands beside the limit, if one does. Limits
-    /// that the asker has stated have none.
+    /// The rule's name; of imported files the `name` that stands beside the limit, if one does.
+    /// Limits stated in the request have none.
     pub name: Option<&'a str>,
-    /// How much.
+    /// Units per period.
     pub units: u64,
-    /// In which time.
+    /// The period.
     pub period: Duration,
     /// The unit that is exactly so long, if there is one.
     pub unit: Option<Unit>,
@@ -86,8 +87,8 @@ impl DescriptorAnswer {
         DescriptorAnswer { answer, statuses, is_imported: of_file }
     }
 
-    /// How clients are to be told: as the rules want it. Of a domain that an imported file defines never
-    /// by `X-RateLimit`: whoever has such a file has Envoy write it, out of the statuses.
+    /// Header dialects that the rules ask for. `X-RateLimit` is left out for domains of imported
+    /// files, because there Envoy writes it from the statuses.
     pub fn dialects(&self) -> &[Dialect] {
         let dialects = self.answer.dialects();
         match self.is_imported {
@@ -97,7 +98,7 @@ impl DescriptorAnswer {
         }
     }
 
-    /// Whether the request may go on.
+    /// Returns true if the request may go on.
     pub fn allowed(&self) -> bool {
         self.answer.allowed()
     }
@@ -121,7 +122,7 @@ impl DescriptorAnswer {
         self.answer.retry_after()
     }
 
-    /// Who decided.
+    /// The place where it was decided.
     pub fn decided_by(&self) -> DecidedBy {
         self.answer.decided_by()
     }
@@ -151,7 +152,7 @@ impl StatusLimit {
 }
 
 impl DescriptorPlans<'_> {
-    /// What is said of each descriptor, by what is there of the limits of each plan.
+    /// The status of each descriptor, from the outcomes of each plan.
     pub(super) fn statuses(
         &self,
         taken: &AnswerEntries,
@@ -160,11 +161,12 @@ impl DescriptorPlans<'_> {
     ) -> Vec<RawStatus> {
         let mut statuses = vec![RawStatus::default(); self.descriptors.len()];
         merge_statuses(&mut statuses, &self.takes, taken.outcomes(), now);
-        merge_statuses(&mut statuses, &self.refunds, given_back.iter(), now);
-        merge_statuses(&mut statuses, &self.forces, forced.iter(), now);
-        for closed in
-            [&self.takes, &self.refunds, &self.forces].iter().flat_map(|plan| &plan.zero_limits)
-        {
+        for (plan, outcomes) in [(&self.refunds, given_back), (&self.forces, forced)] {
+            if let Some(plan) = plan {
+                merge_statuses(&mut statuses, plan, outcomes.iter(), now);
+            }
+        }
+        for closed in self.each().flat_map(|plan| &plan.zero_limits) {
             let refuses = self.descriptors[usize::from(closed.descriptor)].operation
                 == DescriptorOperation::Take;
             statuses[usize::from(closed.descriptor)] =
@@ -178,7 +180,7 @@ impl DescriptorPlans<'_> {
     }
 }
 
-/// Says what the limits of a plan say.
+/// Merges the limits of a plan into the statuses.
 fn merge_statuses<'o>(
     statuses: &mut [RawStatus],
     plan: &RequestPlan<'_>,
@@ -192,13 +194,14 @@ fn merge_statuses<'o>(
     }
 }
 
-/// Whether clients are told of a limit: of what refuses and, as the reference server does, of all that
-/// a file or the asker brings.
+/// Returns true if the status of a descriptor may show this limit: one that refuses and, as in the
+/// reference server, every limit of a file or of the request itself.
 fn is_reported(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
     planned.enforcement == Enforcement::Enforced || plan.is_direct(planned)
 }
 
-/// Of several limits of one descriptor the one that decides is told, the first of equals.
+/// Merges a limit into the status of its descriptor: the limit that decides is shown, the first of
+/// equals.
 fn merge_status(statuses: &mut [RawStatus], planned: &PlannedLimit, said: RawStatus) {
     let before = &mut statuses[usize::from(planned.descriptor)];
     let weight =
@@ -215,13 +218,13 @@ fn status_of_limit(
     now: Micros,
 ) -> RawStatus {
     let limit = plan.limit(planned);
-    // A limit in shadow counts and says OK; one in quota mode says what it is.
+    // A shadow limit reports OK; a limit in quota mode reports its real state.
     let shadow = planned.enforcement != Enforcement::Enforced
         && !(planned.quota && plan.rule(planned).mode == Mode::Enforce);
     let over = !outcome.allowed && !shadow;
     let unit = Unit::of_period(limit.period());
     let reset_after = match unit.filter(|_| plan.is_direct(planned)) {
-        // A window that nothing was taken in has an end, too.
+        // An unused window also has an end.
         Some(unit)
             if outcome.reset_after.is_zero() && limit.algorithm() == Algorithm::FixedWindow =>
         {

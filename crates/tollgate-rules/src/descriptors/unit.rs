@@ -1,8 +1,8 @@
-//! `Unit`: the times that Envoy and its files count in.
+//! `Unit`: the periods of Envoy and of its files.
 
 use std::time::Duration;
 
-/// A time that a limit is for.
+/// The period of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// 1 s.
@@ -39,7 +39,7 @@ impl Unit {
         }
     }
 
-    /// A limit of nothing in this time, as people read it.
+    /// A limit of zero in this unit, in readable form.
     pub(crate) const fn zero_limit_text(self) -> &'static str {
         match self {
             Unit::Second => "0/second",
@@ -52,7 +52,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length in seconds.
     pub const fn seconds(self) -> u64 {
         match self {
             Unit::Second => 1,
@@ -65,7 +65,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.seconds())
     }

@@ -1,4 +1,7 @@
-//! The line a diagnostic is about, with carets under the place.
+//! The source line of a diagnostic, with carets under the span. Not `annotate-snippets` (0.12): it
+//! writes characters without width uncut (200 KB for a line of 100 KB), takes 79 ms for one span in
+//! a file that is one line of 820 KB, numbers no line after a lone carriage return, and passes
+//! control characters of messages on to the terminal.
 
 use std::fmt;
 
@@ -7,17 +10,18 @@ use unicode_width::UnicodeWidthChar;
 use super::Span;
 use crate::source::{Source, line_start};
 
-/// How wide a shown line may be. Longer ones are cut around the place, so that a file on one line
-/// does not fill the terminal.
+/// The widest line that is shown whole. Longer ones are cut around the span, so that a file on one
+/// line does not fill the terminal.
 const MAX_WIDTH: usize = 120;
 
-/// How much of a cut line stands before the place.
+/// Columns of a cut line before the span.
 const LEAD_WIDTH: usize = 30;
 
-/// How many characters either side of the place may have: those without width take no room.
+/// The most characters on either side of the span. Characters without width take no columns, so
+/// they need a bound of their own.
 const MAX_CHARS: usize = 2 * MAX_WIDTH;
 
-/// What stands for a part that was cut.
+/// The mark in place of a part that was cut.
 const ELLIPSIS: &str = "...";
 
 /// The space left of the bars: as wide as the widest line number.
@@ -42,7 +46,7 @@ pub(super) fn show(
     write!(f, "\n{margin} | {}{}", " ".repeat(before), "^".repeat(under.max(1)))
 }
 
-/// A line made fit to be shown, and where the carets go.
+/// A line in printable form, and the position of the carets.
 struct SnippetLine {
     text: String,
     caret_offset: usize,
@@ -54,7 +58,7 @@ impl SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
-        // The last character shown may be far: nobody reads a megabyte of one line.
+        // The last character shown may be far: the rest of a very long line is not scanned.
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
         let before = &source[start..span.start];
@@ -99,7 +103,7 @@ impl<'a> LinePart<'a> {
     }
 }
 
-/// The end of what stands before the place.
+/// Cuts the text before the span to its end.
 fn tail(text: &str) -> LinePart<'_> {
     let mut room = MAX_WIDTH - LEAD_WIDTH;
     let fits = |c: &(usize, char)| {
@@ -112,12 +116,12 @@ fn tail(text: &str) -> LinePart<'_> {
     if from == 0 || text.is_empty() {
         return LinePart::all(text);
     }
-    // Cut: keep less of it, so that more of the place itself is seen.
+    // Keep less of a cut part, so that more of the span is visible.
     let from = text.char_indices().rev().nth(LEAD_WIDTH).map_or(from, |(at, _)| at.max(from));
     LinePart { text: &text[from..], cut_before: true, cut_after: false }
 }
 
-/// The beginning of the place and of what follows.
+/// Cuts the span and the text after it to their beginning.
 fn head(text: &str, mut room: usize) -> LinePart<'_> {
     let mut end = 0;
     for (count, (at, c)) in text.char_indices().enumerate() {
@@ -143,8 +147,8 @@ fn width_of(c: char) -> usize {
     }
 }
 
-/// A tab always takes four columns here, wherever it stands: carets can be counted. Control
-/// characters would move the cursor or colour the terminal, so they are spelt out.
+/// A tab always takes four columns here, so that the carets line up. Control characters would move
+/// the cursor or colour the terminal, so they are escaped.
 pub(super) fn push(text: &mut String, c: char) {
     match c {
         '\t' => text.push_str("    "),
@@ -153,8 +157,8 @@ pub(super) fn push(text: &mut String, c: char) {
     }
 }
 
-/// Control characters, and those that turn the direction of writing: a line must look like what it
-/// is.
+/// Control characters, and those that change the direction of writing: a line must look like what
+/// it contains.
 fn is_dangerous(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

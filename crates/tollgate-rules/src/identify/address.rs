@@ -1,10 +1,11 @@
-//! The client's address among what proxies write down: lists of addresses, read from the right.
+//! The client's address in the lists of addresses that proxies write, read from the right.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// How much of a forwarding list is looked at, from its end: no chain of trusted proxies is longer.
+/// The most bytes of a forwarding list that are read, from its end: no chain of trusted proxies is
+/// longer.
 const LIST_BYTES_MAX: usize = 2_048;
 /// The same for the number of its entries.
 pub(crate) const ENTRIES_MAX: usize = 32;
@@ -16,9 +17,9 @@ pub(crate) const ENTRIES_MAX: usize = 32;
 /// otherwise swallow the entries of the proxies, and a comma that a proxy copied into a quoted text
 /// would begin an entry of the client's choosing.
 pub(super) struct ReverseListEntries<'a> {
-    /// What is not yet read.
+    /// The part that is not yet read.
     rest: Option<&'a str>,
-    /// Whether commas in quotes belong to an entry.
+    /// True if commas in quotes belong to an entry.
     quotes: bool,
     /// Bound: `LIST_BYTES_MAX`.
     bytes_left: usize,
@@ -32,7 +33,7 @@ impl<'a> ReverseListEntries<'a> {
         ReverseListEntries { rest: Some(list), quotes, bytes_left, entries_left }
     }
 
-    /// Where the last entry begins; `None` if that is too far away.
+    /// The start of the last entry; `None` if it is too far away.
     fn start(&self, list: &str) -> Option<usize> {
         let bytes = list.as_bytes();
         let end = bytes.len().saturating_sub(self.bytes_left);
@@ -61,7 +62,8 @@ impl<'a> Iterator for ReverseListEntries<'a> {
     }
 }
 
-/// Whether what follows these bytes in a quoted text is escaped: an odd number of backslashes.
+/// Returns true if the character after these bytes of a quoted text is escaped: an odd number of
+/// backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
@@ -73,9 +75,9 @@ pub(super) fn entry(text: &str) -> Option<IpAddr> {
     address(quoted.unwrap_or(text))
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, each IPv6 address
-/// also with a zone, which says nothing to anybody else and is dropped. Everything else, such as
-/// `unknown` and `_hidden`, is no address.
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, each IPv6
+/// address also with a zone, which means nothing outside that machine and is dropped. Everything
+/// else, such as `unknown` and `_hidden`, is no address.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let ip = if let Some(rest) = text.strip_prefix('[') {
         let (ip, after) = rest.split_once(']')?;
@@ -113,7 +115,7 @@ fn without_zone(text: &str) -> Option<Ipv6Addr> {
     ip.parse().ok().filter(|_| named)
 }
 
-/// A port, or what stands for one that its proxy does not tell.
+/// A port, or the placeholder of a proxy that hides it.
 fn is_port(text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hidden = text.strip_prefix('_').is_some_and(|name| !name.is_empty());
@@ -132,7 +134,7 @@ pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
 }
 
-/// The IPv4 address that a translator of 64:ff9b::/96 (RFC 6052) speaks for.
+/// The IPv4 address that a translator of 64:ff9b::/96 (RFC 6052) stands for.
 pub(super) fn translated(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {

@@ -1,11 +1,12 @@
-//! API keys as keys: hashed, because whoever reads a key of a rule must not be able to use it.
+//! API keys as keys: hashed, so that nobody who reads a key in a log or a store can use it.
 
 use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
 
-/// What a hashed key begins with.
+/// The prefix of a hashed key.
 const PREFIX: &str = "sha256:";
-/// How many digits of the hash follow: 128 bits, so that nobody finds a second key of the same hash.
+/// Number of hexadecimal digits of the hash: 128 bits, so that nobody finds a second key with the
+/// same hash.
 const DIGITS: usize = 32;
 
 /// A hashed key.
@@ -15,16 +16,12 @@ pub(crate) type HashedApiKey = ArrayString<39>;
 pub(crate) fn hash_api_key(api_key: &str) -> HashedApiKey {
     let mut text = HashedApiKey::from(PREFIX).expect("the prefix fits");
     let digest = Sha256::digest(api_key.as_bytes());
-    for byte in &digest[..DIGITS / 2] {
-        for half in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(half), 16).expect("half a byte"));
-        }
-    }
+    text.push_str(const_hex::Buffer::<{ DIGITS / 2 }>::new().format_slice(&digest[..DIGITS / 2]));
     text
 }
 
-/// Whether a text has the form of a hashed key. Only operators' words are asked this: what a caller
-/// sends is always hashed, or else whoever saw a hash could call in its name.
+/// Returns true if a text has the form of a hashed key. Only text from operators is tested: a key
+/// from a request is always hashed, or anybody who saw a hash could use it as a key.
 pub(crate) fn is_hashed(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.strip_prefix(PREFIX)

@@ -1,7 +1,7 @@
-//! One element of `ForwardedRequest` (RFC 7239): `for="[2001:db8::1]:4711";proto=https`.
+//! One element of the `Forwarded` header (RFC 7239): `for="[2001:db8::1]:4711";proto=https`.
 //!
-//! Read strictly: an element that is not quite one was not written by a proxy that can be relied on,
-//! and where two readers could disagree about it, somebody is trying to make them.
+//! Read strictly: an element that is not quite one was not written by a proxy that can be relied
+//! on, and a header that two readers could read differently is treated as an attack.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

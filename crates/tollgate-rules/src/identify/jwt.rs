@@ -1,11 +1,11 @@
 //! Users and tiers by claims of signed tokens (JSON Web Tokens).
 //!
 //! A claim of a token whose signature was verified is the caller's own proof, so it counts from
-//! anyone. A token that is expired, too large, signed by somebody else or no token at all means no
-//! user, never an error: the caller counts by address like everybody without a token.
+//! anyone. A token that is expired, too large, signed with another key or no token at all means no
+//! user, never an error: the caller is counted by address, as without a token.
 //!
-//! What a token says about how to verify itself is not believed: keys come from a file, each key has
-//! its algorithms, nothing is fetched.
+//! The token's own statements about its verification are ignored: keys come from a file, each key
+//! has its algorithms, nothing is fetched.
 
 mod cache;
 mod keys;
@@ -31,10 +31,10 @@ use keys::JwtKeys;
 pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// The longest claim that becomes a user or a tier.
 pub const CLAIM_BYTES_MAX: usize = 256;
-/// By how many seconds the clock of whoever signs may differ from ours.
+/// Seconds by which the issuer's clock may differ from ours.
 pub const LEEWAY_SECS: i64 = 60;
 
-/// What to look for in tokens.
+/// Settings for the verification of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
     /// The claim that names the user.
@@ -45,13 +45,13 @@ pub struct JwtSettings {
     pub header: Box<str>,
     /// Names of algorithms that count; empty: all that fit a key.
     pub algorithms: Vec<Box<str>>,
-    /// If not empty: who may have issued the token.
+    /// Accepted issuers; empty accepts all.
     pub issuers: Vec<Box<str>>,
-    /// If not empty: for whom it may be meant.
+    /// Accepted audiences; empty accepts all.
     pub audiences: Vec<Box<str>>,
-    /// Whether a token must say when it ends.
+    /// True if a token must have an expiry time.
     pub requires_exp: bool,
-    /// Where the keys were read.
+    /// The file that the keys were read from.
     pub keys_file: PathBuf,
 }
 
@@ -59,14 +59,14 @@ pub struct JwtSettings {
 pub struct JwtVerifier {
     settings: JwtSettings,
     keys: JwtKeys,
-    /// Of settings and keys.
+    /// The hash of settings and keys.
     fingerprint: [u8; 32],
     cache: JwtCache,
     verified: AtomicU64,
     rejected: AtomicU64,
 }
 
-/// What a verified token says, and when it counts.
+/// The claims of a verified token, and the time in which it is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerifiedToken {
     pub(super) user: Option<Arc<str>>,
@@ -120,13 +120,13 @@ impl JwtVerifier {
         &self.settings.header
     }
 
-    /// What the token of a request says, if there is one and it is good.
+    /// Reads the token of a request; `None` without a valid one.
     pub(super) fn read(&self, headers: &dyn Headers, now: Micros) -> Option<VerifiedToken> {
         let name = &*self.settings.header;
         let verified = match headers.only(name) {
             Some(value) => self.verify(token_in(&value, name == "authorization")?, now),
             None => {
-                // Two of them are somebody's trick; none is nothing to count.
+                // Two tokens are an attempt to deceive; without one there is nothing to count.
                 headers.joined(name)?;
                 None
             }
@@ -172,7 +172,7 @@ impl JwtVerifier {
     }
 }
 
-/// Whether both verify the same tokens in the same way.
+/// Two verifiers are equal if they verify the same tokens in the same way.
 impl PartialEq for JwtVerifier {
     fn eq(&self, other: &JwtVerifier) -> bool {
         self.fingerprint == other.fingerprint
@@ -225,7 +225,8 @@ fn instant(claim: Option<&Value>, leeway_secs: i64) -> Option<Option<Micros>> {
     Some(Some(Micros::new(micros.unsigned_abs())))
 }
 
-/// Whether a claim, a text or a list of texts, has one of the wanted values, if any are.
+/// Returns true if a claim, a text or a list of texts, has one of the wanted values, or if none are
+/// wanted.
 fn is_one_of(wanted: &[Box<str>], claim: Option<&Value>) -> bool {
     let is_wanted =
         |one: &Value| one.as_str().is_some_and(|one| wanted.iter().any(|w| **w == *one));

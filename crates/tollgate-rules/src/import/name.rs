@@ -10,15 +10,16 @@ use sha2::{Digest, Sha256};
 /// The longest name of a rule.
 const NAME_MAX: usize = 64;
 
-/// How many hexadecimal digits tell rules apart whose names would be alike.
+/// Number of hexadecimal digits that tell apart rules whose names would be the same.
 const DIGITS: usize = 12;
 
 /// A step of the tree: key and, unless any will do, value.
 pub(crate) type DescriptorStep<'a> = (&'a str, Option<&'a str>);
 
-/// `domain--key--key`, if that is a name and can be read back; otherwise the nearest to it, with some
-/// digits of a hash at its end. Values are never part of it, for they may be addresses or secrets and
-/// names are told to clients and logs: where there are some, the hash tells paths apart.
+/// `domain--key--key`, if that is a name and can be read back; otherwise the nearest to it, with
+/// some digits of a hash at its end. Values are never part of it, for they may be addresses or
+/// secrets and names are shown to clients and in logs: where there are some, the hash tells paths
+/// apart.
 pub(crate) fn rule_name(domain: &str, path: &[DescriptorStep<'_>]) -> String {
     let mut name = String::from(domain);
     let mut is_exact = is_plain(domain);
@@ -36,8 +37,8 @@ pub(crate) fn rule_name(domain: &str, path: &[DescriptorStep<'_>]) -> String {
         .into()
 }
 
-/// Whether it says in a name just what it says alone: none of it can be taken for what stands between
-/// two parts.
+/// Returns true if the part needs no escape in a name: nothing in it can be mistaken for a
+/// separator.
 fn is_plain(part: &str) -> bool {
     let whole = !part.is_empty() && part.chars().all(is_word) && !part.contains("--");
     whole && !part.starts_with('-') && !part.ends_with('-')
@@ -60,12 +61,7 @@ fn hash_digits(domain: &str, path: &[DescriptorStep<'_>]) -> String {
         add(Some(key));
         add(*value);
     }
-    let hash = hash.finalize();
-    let mut digits = String::new();
-    for byte in &hash[..DIGITS / 2] {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
+    const_hex::encode(&hash.finalize()[..DIGITS / 2])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `DescriptorTree`: which rule of a file a descriptor meets.
+//! `DescriptorTree`: finds the rule of a file for a descriptor.
 //!
 //! One step for each entry, in order: a node with just this value; else the first in the order of the
 //! file whose value has a `*` and fits; else the node of this key for any value. No step is taken back,
@@ -36,20 +36,20 @@ pub(crate) struct DescriptorTree {
 struct DescriptorNode {
     /// The number of the rule that its limit became.
     rule: Option<u32>,
-    /// Whether the value of its entry is part of the key.
+    /// True if the value of its entry is part of the key.
     counts_value: bool,
-    /// By key.
+    /// The children by key.
     children: HashMap<Box<str>, DescriptorChildren>,
 }
 
 /// The nodes of one key below a node.
 #[derive(Debug, Default)]
 struct DescriptorChildren {
-    /// By value, those with a `*` among them.
+    /// The children by value, those with a `*` among them.
     exact: HashMap<Box<str>, u32>,
-    /// In the order of the file.
+    /// The wildcards in the order of the file.
     wildcards: Vec<(Wildcard, u32)>,
-    /// How many of them search a value.
+    /// Number of wildcards that search a value.
     searching: usize,
     any_value: Option<u32>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct WrittenNode<'a> {
     pub(crate) rule: Option<u32>,
 }
 
-/// Whether the value of an entry is part of the key of the rules at and below its node.
+/// Returns true if the value of an entry is part of the key of the rules at and below its node.
 pub(crate) fn counts_value(value: Option<&str>, is_wildcard: bool, shared: bool) -> bool {
     value.is_none() || (is_wildcard && !shared)
 }

@@ -3,11 +3,11 @@
 /// A value with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wildcard {
-    /// What stands before the first `*`,
+    /// The text before the first `*`.
     first: Box<str>,
-    /// between two of them, without what is empty,
+    /// The texts between two `*`, without empty ones.
     between: Box<[Box<str>]>,
-    /// and behind the last.
+    /// The text after the last `*`.
     last: Box<str>,
 }
 
@@ -24,13 +24,13 @@ impl Wildcard {
         })
     }
 
-    /// Whether a text has to be searched, and not only compared at its ends.
+    /// Returns true if a text has to be searched, not only compared at its ends.
     pub(crate) fn searches(&self) -> bool {
         !self.between.is_empty()
     }
 
-    /// Whether a text fits. Each part is looked for once, behind the one before it: with nothing but
-    /// `*` the leftmost place is always as good as any other, so that no pattern makes this slow.
+    /// Returns true if a text fits. Each part is searched for once, behind the one before it: the
+    /// leftmost match is always as good as any other, so no pattern makes this slow.
     pub(crate) fn fits(&self, text: &str) -> bool {
         let Some(rest) = text.strip_prefix(&*self.first) else { return false };
         let Some(mut rest) = rest.strip_suffix(&*self.last) else { return false };
@@ -52,7 +52,7 @@ mod tests {
         Wildcard::parse(pattern).unwrap().fits(text)
     }
 
-    /// By definition, and as slow as that.
+    /// The definition, without regard to speed.
     fn naive(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),

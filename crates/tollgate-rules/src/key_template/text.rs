@@ -1,4 +1,4 @@
-//! Keys as people write and read them: `user=42`, `user=42,path=/x`, `global`.
+//! Keys in readable form: `user=42`, `user=42,path=/x`, `global`.
 //!
 //! What is shown is read back as the same key, whatever a caller has put into it: a comma in a value
 //! of several parts and control characters are shown as `%2C` and the like, and so is a `%` that
@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use percent_encoding::percent_encode_byte;
 use tollgate::KeyBuf;
 
 use super::{FACTS, KeyFactName, KeyTemplate, add_ip};
@@ -65,8 +66,8 @@ impl KeyTemplate {
         Ok(key)
     }
 
-    /// Which fact of a part a text gives, and its value. With a name the value is what stands behind
-    /// it, to the last space: a caller may be called so.
+    /// Finds the fact that a text gives, and its value. After a name, the value is all that
+    /// follows, to the last space, because a caller's name may contain spaces.
     fn choose<'a>(
         &self,
         facts: &[KeyFactName],
@@ -119,8 +120,8 @@ impl KeyTemplate {
             .hint("the rule counts addresses: write `192.0.2.1`")
     }
 
-    /// What an error may show of a text: nothing that may be an API key, because errors in rules files
-    /// are logged.
+    /// The part of a text that an error may show: nothing that may be an API key, because errors in
+    /// rules files are logged.
     fn redacted<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
         let in_key = self.parts.iter().flatten().any(KeyFactName::is_api_key);
         let in_use =
@@ -128,7 +129,7 @@ impl KeyTemplate {
         if in_key || in_use { "…" } else { text }
     }
 
-    /// What a key of this template looks like.
+    /// An example of a key of this template.
     fn example(&self) -> String {
         let first = |facts: Vec<String>| format!("{}=…", facts[0]);
         self.parts().map(first).collect::<Vec<_>>().join(",")
@@ -136,7 +137,7 @@ impl KeyTemplate {
 }
 
 impl KeyFactName {
-    /// The fact that somebody meant who wrote `USER` or `api-key`.
+    /// Guesses the fact that was meant by `USER` or `api-key`.
     fn guess(name: &str) -> Option<KeyFactName> {
         let small = name.trim().to_ascii_lowercase();
         if small.starts_with("header.") {
@@ -172,7 +173,7 @@ impl KeyFactName {
     }
 }
 
-/// An address, or the network that Envoy may have a client counted by.
+/// Reads an address, or a network that Envoy counts as one client.
 fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
     match text.contains('/') {
         true => network(text),
@@ -180,10 +181,10 @@ fn address_of(text: &str) -> Option<(IpAddr, Option<u8>)> {
     }
 }
 
-/// A value of `ip` that is none.
+/// The error for a value of `ip` that is not an address.
 struct InvalidIpValue;
 
-/// An API key as keys have it; operators may write it that way at once.
+/// Hashes an API key, unless an operator wrote the hash.
 fn hash_unless_hashed(api_key: &str) -> Cow<'_, str> {
     match api_key.is_empty() || is_hashed(api_key) {
         true => Cow::Borrowed(api_key),
@@ -191,13 +192,13 @@ fn hash_unless_hashed(api_key: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a byte is ever shown as an escape. Only these escapes are read as such: what else looks
-/// like one, such as `%20`, stands for itself.
+/// Returns true if a byte may be shown as an escape. Only these escapes are decoded: anything else
+/// that looks like one, such as `%20`, stands for itself.
 fn is_escaped(byte: u8) -> bool {
     byte.is_ascii_control() || matches!(byte, b',' | b'%')
 }
 
-/// The byte that a text begins with an escape of.
+/// The byte of the escape that a text begins with.
 fn escape_at(text: &str) -> Option<u8> {
     let [b'%', high, low, ..] = text.as_bytes() else { return None };
     Some(hex(*high)? << 4 | hex(*low)?).filter(|byte| is_escaped(*byte))
@@ -215,7 +216,7 @@ fn escaped(value: &str, several: bool) -> Cow<'_, str> {
             other => other.is_ascii_control(),
         };
         match needed {
-            true => text.push_str(&format!("%{:02X}", u32::from(one))),
+            true => text.push_str(percent_encode_byte(one as u8)),
             false => text.push(one),
         }
     }

@@ -1,5 +1,5 @@
-//! How families of servers read a path: what is a slash to them, what they cut off, and what they make
-//! of `.` and `..`.
+//! Readings of a path by families of servers: what counts as a slash, what is cut off, and how `.`
+//! and `..` are resolved.
 
 use super::{PLAIN, next_byte, push_byte};
 
@@ -17,20 +17,21 @@ pub(super) struct PathReading {
     pub(super) dots: DotSegments,
 }
 
-/// Where a path begins and ends.
+/// The beginning and the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathStart {
     /// After the host of a full URL, and before a fragment.
     Plain,
-    /// Behind the name that follows two slashes: to whoever resolves a target like a link of a web page,
-    /// `//name/path` is the path of another host.
+    /// Behind the name that follows two slashes: to a server that resolves a target like a link of
+    /// a web page, `//name/path` is the path of another host.
     AfterHost,
     /// A fragment is part of it.
     WithFragment,
 }
 
-/// Who has read the path before, and passes on what it has read. What a proxy takes back with `..` is a
-/// segment to it; to the server behind it may be `..` itself, with parameters or an escaped slash.
+/// A proxy in front of the server that normalizes the path and passes on the result. A segment that
+/// the proxy removes for `..` may be `..` itself to the server behind it, with parameters or an
+/// escaped slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrontProxy {
     NoProxy,
@@ -50,7 +51,7 @@ impl FrontProxy {
     }
 }
 
-/// What `\` is.
+/// The meaning of `\`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backslash {
     Kept,
@@ -60,7 +61,7 @@ pub(super) enum Backslash {
     AnySlash,
 }
 
-/// What becomes of parameters of segments, `;x=1`.
+/// The treatment of the parameters of segments, `;x=1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathParams {
     Kept,
@@ -68,7 +69,7 @@ pub(super) enum PathParams {
     Cut,
 }
 
-/// What becomes of `.` and `..`.
+/// The treatment of `.` and `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DotSegments {
     Resolved,
@@ -91,9 +92,9 @@ const NORMAL: PathReading = PathReading {
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
 pub(super) const READINGS: [PathReading; 26] = [
     NORMAL,
-    // Decoded segment by segment, never resolved: routers of Go that go by the raw path.
+    // Decoded segment by segment, never resolved: Go routers that use the raw path.
     PathReading { dots: DotSegments::Kept, ..NORMAL },
-    // As it was sent: Express, and whatever compares the target itself.
+    // As sent: Express, and servers that compare the target itself.
     PathReading { undecoded: true, dots: DotSegments::Kept, ..NORMAL },
     // Decoded, then resolved: nginx, Apache httpd with `AllowEncodedSlashes On`.
     PathReading { encoded_slash: true, ..NORMAL },
@@ -122,7 +123,7 @@ pub(super) const READINGS: [PathReading; 26] = [
         dots: DotSegments::ResolvedWithEmpty,
         ..NORMAL
     },
-    // Servlets: Tomcat, Jetty, Undertow, as they are told to take `%2F` and `\`.
+    // Servlets: Tomcat, Jetty, Undertow, as they are configured to accept `%2F` and `\`.
     PathReading { params: PathParams::Cut, ..NORMAL },
     PathReading { params: PathParams::Cut, encoded_slash: true, ..NORMAL },
     PathReading {
@@ -187,7 +188,8 @@ pub(crate) enum DroppedSlashes {
     Doubled,
 }
 
-/// What a path has that readings treat differently. What it does not have, they need not be tried for.
+/// Features of a path that readings treat differently. Readings of features that are missing need
+/// not be tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathFeatures {
     encoded_slash: bool,
@@ -235,7 +237,7 @@ impl PathFeatures {
         PathFeatures { fragment, ..self }
     }
 
-    /// A reading without what makes no difference to this path; `None` if it is of no use at all.
+    /// Reduces a reading to the features of this path; `None` if it adds nothing.
     pub(super) fn simplify(self, reading: PathReading) -> Option<PathReading> {
         let wanted = match reading.start {
             PathStart::Plain => true,
@@ -326,8 +328,8 @@ impl PathReading {
         writer.finish()
     }
 
-    /// Whether an escape of this byte stands for itself. Those of characters that need one are in every
-    /// spelling, and whoever resolves an escaped dot takes it for one.
+    /// Returns true if an escape of this byte stays an escape. Characters that need one are escaped
+    /// in every spelling, and a server that resolves an escaped dot treats it as a dot.
     fn keeps_escape(self, byte: u8) -> bool {
         let is_dot = byte == b'.' && self.dots != DotSegments::Kept;
         self.undecoded && PLAIN[usize::from(byte)] && !is_dot
@@ -347,9 +349,9 @@ impl PathReading {
 struct PathWriter {
     dots: DotSegments,
     text: String,
-    /// Where the segment begins that is written, at its slash.
+    /// The position of the slash of the segment that is being written.
     begin: usize,
-    /// What stands before the first slash is nothing, not an empty segment.
+    /// True before the first slash, where nothing is no empty segment.
     at_start: bool,
     /// The last segment was empty.
     after_empty: bool,

@@ -31,8 +31,8 @@ pub struct Spelling<'a> {
 }
 
 impl Spelling<'_> {
-    /// In normal escapes, without empty segments or a slash at the end. Where servers do not resolve them
-    /// it has `.` and `..`.
+    /// The text in normal escapes, without empty segments or a slash at the end. It has `.` and
+    /// `..` in readings that do not resolve them.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -52,7 +52,7 @@ pub struct Spellings<'a> {
 }
 
 impl<'a> Spellings<'a> {
-    /// Of a path as it was received.
+    /// Reads a path as it was received.
     pub fn of(raw: &'a str) -> Spellings<'a> {
         let target = RequestTarget::of(raw);
         if target.with_fragment.is_none() && is_normal(target.path) {
@@ -75,7 +75,7 @@ impl<'a> Spellings<'a> {
             if tried.contains(&reading) {
                 continue;
             }
-            // The first is the normal form, which is there.
+            // The first spelling is the normal form, which is already listed.
             if !tried.is_empty() {
                 let path = match reading.start {
                     PathStart::WithFragment => target.with_fragment.unwrap_or(target.path),
@@ -112,7 +112,7 @@ impl<'a> Spellings<'a> {
         }
     }
 
-    /// How many there are.
+    /// Number of spellings.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         1 + self.others.len()
@@ -166,7 +166,7 @@ mod tests {
                 &["/a/x%2F..%2Fy", "/a/b/../x%2F..%2Fy", "/a/y", "/a/b/../x/../y", "/a/x/../y"],
             ),
             ("/;/", &["/;", "/"]),
-            // A proxy takes back what is `..` to the server behind it.
+            // A proxy removes a segment that is `..` to the server behind it.
             (
                 "/api/b/..%2Fy/../..%2Flogin",
                 &[

@@ -13,36 +13,38 @@ use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
 
-/// The most reservations that are open at once; about as many expired ones are remembered, to tell
-/// "too late" from "never heard of it".
+/// The most reservations that are open at once; about as many expired ones are remembered, to
+/// distinguish expired ids from unknown ones.
 pub const RESERVATIONS_MAX: usize = 65_536;
 
-/// The most reservations that one caller has open at once; under a rule whose `concurrency` is higher,
-/// that many. A caller is a user, an API key or an address that a question states, and each key that
-/// its rules count, unless others share it: one made of a path alone only if the question states nobody.
+/// The most reservations that one caller has open at once; under a rule whose `concurrency` is
+/// higher, that many. A caller is a user, an API key or an address that a request states, and each
+/// key that its rules count, unless others share it: one made of a path alone only if the request
+/// states no caller.
 pub const RESERVATIONS_PER_CALLER_MAX: usize = 1_024;
 
-/// What a reservation may take to be counted as one and not by its bytes. All short ones together take
+/// The largest reservation that is counted by number and not by bytes. All short ones together take
 /// at most 96 MiB.
 const SHORT_BYTES: usize = 1_536;
 
-/// The bytes of all longer ones together: 32 MiB. Whoever reserves under long keys uses up what is
-/// there for long keys.
+/// The bytes of all longer ones together: 32 MiB. Reservations under long keys cannot use up the
+/// room of short ones.
 pub(super) const LONG_BYTES_MAX: usize = 32 << 20;
 
 /// The bytes that one caller has of these.
 const LONG_BYTES_PER_CALLER_MAX: usize = LONG_BYTES_MAX / 16;
 
-/// What the collections take for one reservation, apart from what it holds.
+/// Bytes that the collections take for one reservation, without its contents.
 const RESERVATION_BYTES: usize = 256;
 
-/// What the collections take for one number in them.
+/// Bytes that the collections take for one hash.
 const HASH_ENTRY_BYTES: usize = 48;
 
-/// How many expired ones are cleared away with each call.
+/// Number of expired reservations removed with each call.
 const EXPIRED_PER_CALL: usize = 64;
 
-/// Secrets of this process: they seal names without charges, and hash keys so that nobody can aim at a hash.
+/// Secrets of this process: they seal ids without charges, and hash keys so that nobody can aim at a
+/// hash.
 #[derive(Debug, Default)]
 pub(super) struct ReservationSecrets([RandomState; 2]);
 
@@ -54,14 +56,14 @@ impl ReservationSecrets {
         ReservationId(u128::from_le_bytes(bytes))
     }
 
-    /// The name of a reservation that holds nothing: its deadline, sealed.
+    /// The id of a reservation without charges: its deadline, sealed.
     pub(super) fn id_without_charges(&self, deadline: Micros) -> ReservationId {
         let deadline = deadline.as_u64();
         let seal = self.0[0].hash_one(("nothing", deadline));
         ReservationId(u128::from(seal) << 64 | u128::from(deadline))
     }
 
-    /// The deadline of a name that [`id_without_charges`](ReservationSecrets::id_without_charges) has made.
+    /// The deadline in an id of [`id_without_charges`](ReservationSecrets::id_without_charges).
     pub(super) fn deadline_without_charges(&self, id: ReservationId) -> Option<Micros> {
         let deadline = Micros::new(id.0 as u64);
         (self.id_without_charges(deadline) == id).then_some(deadline)
@@ -72,7 +74,7 @@ impl ReservationSecrets {
     }
 }
 
-/// The size of a reservation, and in whose name it is.
+/// The size of a reservation, and its callers.
 pub(super) struct ReservationRequest {
     bytes: usize,
     /// The caller, by each of its names.
@@ -127,7 +129,7 @@ impl ReservationRequest {
     }
 }
 
-/// The caller as the question states it, whatever the rules count.
+/// The caller that the request states, whatever the rules count.
 fn stated_caller(plan: &RequestPlan<'_>, facts: &Facts<'_>) -> Option<KeyBuf> {
     let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(String::from);
     let network = || {
@@ -169,11 +171,12 @@ impl<'p> SharedKeys<'p> {
 pub(super) struct ReservationTable {
     /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take [`LONG_BYTES_MAX`] together.
     open: HashMap<ReservationId, OpenReservation>,
-    /// As many as are open.
+    /// The open reservations by deadline.
     by_deadline: BTreeSet<(Micros, ReservationId)>,
     /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has limits.
     in_flight: HashMap<u64, u32>,
-    /// What each caller has open, by hash. Bound: one more for each open one than a decision has limits.
+    /// The open reservations of each caller, by hash. Bound: one more for each open one than a
+    /// decision has limits.
     by_caller: HashMap<u64, CallerUsage>,
     long_bytes: usize,
     /// Bound: [`RESERVATIONS_MAX`], as of the next.
@@ -181,7 +184,7 @@ pub(super) struct ReservationTable {
     expired_in_order: VecDeque<ReservationId>,
 }
 
-/// What one caller has open.
+/// The open reservations of one caller.
 #[derive(Debug, Default)]
 struct CallerUsage {
     reservations: usize,
@@ -200,7 +203,7 @@ pub(super) struct OpenReservation {
     deadline: Micros,
 }
 
-/// Why there is no place.
+/// The reason why a reservation is refused.
 pub(super) enum ReservationRefusal {
     /// The table is full.
     Full,
@@ -213,7 +216,7 @@ impl ReservationTable {
         self.open.len()
     }
 
-    /// A place for what is going to be charged, or why there is none.
+    /// Holds a place for a charge, or returns the reason why there is none.
     pub(super) fn hold(
         &mut self,
         request: &ReservationRequest,
@@ -222,7 +225,7 @@ impl ReservationTable {
     ) -> Result<ReservationId, ReservationRefusal> {
         self.expire(now, EXPIRED_PER_CALL);
         if self.refusal(request).is_some() {
-            // It matters now how many of them are really open.
+            // From here on the exact number of open ones matters.
             self.expire(now, usize::MAX);
         }
         match self.refusal(request) {
@@ -231,8 +234,8 @@ impl ReservationTable {
         }
     }
 
-    /// Why a reservation finds no place. The caller's own doing goes first: that others fill the table
-    /// is no news to somebody who would be refused anyway.
+    /// The reason why a reservation is refused. The caller's own quota is checked first: a caller
+    /// who is over it is refused also if the table is full.
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
         let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
@@ -331,7 +334,7 @@ impl ReservationTable {
         Some(open)
     }
 
-    /// Closes those whose deadline has passed, only some at a time: nobody is to wait for all.
+    /// Closes expired reservations, only some at a time, so that no call waits for all.
     fn expire(&mut self, now: Micros, most: usize) {
         for _ in 0..most {
             let Some(&(deadline, id)) = self.by_deadline.first() else { return };

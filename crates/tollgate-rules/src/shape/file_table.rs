@@ -11,31 +11,31 @@ use crate::identify::ENTRIES_MAX;
 pub(crate) static FILE: ShapeObject = object(
     "file",
     "a rules file",
-    "Which limits apply to which requests, and whose use they count.",
+    "Rules: the limits that apply to requests, and the keys they count.",
     &[
         field("version", ShapeKind::Whole(1, 1), "The version of this format: 1.", "version: 1"),
         field(
             "rate_limits",
             ShapeKind::Object(&RATE_LIMITS),
-            "The short form: limits by endpoint, a default, and tiers. Stands in place of `rules`.",
+            "The short form: limits by endpoint, a default, and tiers. Replaces `rules`.",
             "rate_limits: { default: { requests: 100, window: 60 } }",
         ),
         field(
             "identify",
             ShapeKind::Object(&IDENTIFY),
-            "How facts are derived from HTTP requests. Facts that are passed explicitly win.",
+            "The way facts are derived from HTTP requests. Facts stated in a request take precedence.",
             "identify: { user: { header: x-user-id } }",
         ),
         field(
             "tiers",
             ShapeKind::Object(&TIERS),
-            "Classes of callers with other numbers.",
+            "Classes of callers with limits of their own.",
             "tiers: { free: 1, pro: 10 }",
         ),
         field(
             "rules",
             ShapeKind::List("rules", &ShapeKind::Object(&RULE)),
-            "The rules. All that match must allow.",
+            "The rules. A request passes only if all that apply allow it.",
             "rules: [{ name: api, key: \"{user|ip}\", limits: [10/second] }]",
         ),
         field(
@@ -47,31 +47,31 @@ pub(crate) static FILE: ShapeObject = object(
         field(
             "overrides",
             ShapeKind::List("overrides", &ShapeKind::Object(&OVERRIDE)),
-            "Other numbers for single callers.",
+            "Other limits for single callers.",
             "overrides: [{ rule: api, key: \"42\", limits: [100/second] }]",
         ),
         field(
             "headers",
             ShapeKind::Either(&[DIALECT, ShapeKind::List("header dialects", &DIALECT)]),
-            "How clients are told what they have left. The default is x-ratelimit and draft.",
+            "The response headers that tell clients what they have left. The default is x-ratelimit and draft.",
             "headers: [x-ratelimit, draft]",
         ),
         field(
             "log_keys",
             ShapeKind::Choice(&["hashed", "plain"]),
-            "Whether logs show keys hashed, which is the default, or as they are.",
+            "The form of keys in logs: `hashed` (the default) or `plain`.",
             "log_keys: hashed",
         ),
         field(
             "upstreams",
             ShapeKind::Object(&UPSTREAMS),
-            "The gateway's servers by name.",
+            "The gateway's upstream servers by name.",
             "upstreams: { app: \"http://127.0.0.1:3000\" }",
         ),
         field(
             "routes",
             ShapeKind::List("routes", &ShapeKind::Object(&ROUTE)),
-            "Which upstream the gateway passes a path to.",
+            "The upstream of each path.",
             "routes: [{ path: \"/{*rest}\", upstream: app }]",
         ),
     ],
@@ -87,7 +87,7 @@ static RATE_LIMITS: ShapeObject = object(
         field(
             "default",
             ShapeKind::Object(&DEFAULT),
-            "What applies where no endpoint matches: one count per caller for all such paths.",
+            "The limit of all other paths: one count per caller for all of them together.",
             "default: { requests: 100, window: 60 }",
         ),
         field(
@@ -99,7 +99,7 @@ static RATE_LIMITS: ShapeObject = object(
         field(
             "tiers",
             ShapeKind::Object(&SHORT_TIERS),
-            "What the numbers of a tier are multiplied by.",
+            "The multiplier of each tier.",
             "tiers: { free: 1, pro: 10 }",
         ),
     ],
@@ -108,27 +108,27 @@ static RATE_LIMITS: ShapeObject = object(
 const REQUESTS: ShapeField = required(
     "requests",
     ShapeKind::Whole(1, INTEGER_MAX),
-    "How many requests may pass in a window.",
+    "The number of requests that may pass in a window.",
     "requests: 100",
 );
 const WINDOW: ShapeField = required(
     "window",
     ShapeKind::Text("a number of seconds such as 60, or a duration such as `1m`"),
-    "How long the window is: a number of seconds, or a duration such as 1m.",
+    "The length of the window: a number of seconds, or a duration such as 1m.",
     "window: 60",
 );
 
 static DEFAULT: ShapeObject = object(
     "default",
     "`default`",
-    "What applies where no endpoint matches.",
+    "The limit of all other paths.",
     &[
         REQUESTS,
         WINDOW,
         field(
             "per_path",
             ShapeKind::Boolean,
-            "Count each path by itself. Whoever varies the path then gets more.",
+            "Count each path separately. A client that varies the path then gets more.",
             "per_path: true",
         ),
     ],
@@ -154,7 +154,7 @@ static SHORT_TIERS: ShapeObject = map(
     "tiers with their multipliers",
     "Multipliers by tier.",
     &FreeFields {
-        doc: "What the numbers are multiplied by.",
+        doc: "The multiplier of the limits.",
         kind: ShapeKind::Either(&[MULTIPLIER, ShapeKind::Object(&SHORT_TIER)]),
         example: "pro: { multiplier: 10 }",
         pattern: None,
@@ -165,7 +165,7 @@ static SHORT_TIER: ShapeObject = object(
     "short_tier",
     "a tier",
     "A class of callers.",
-    &[required("multiplier", MULTIPLIER, "What the numbers are multiplied by.", "multiplier: 10")],
+    &[required("multiplier", MULTIPLIER, "The multiplier of the limits.", "multiplier: 10")],
 );
 
 static TIERS: ShapeObject = map(
@@ -173,7 +173,7 @@ static TIERS: ShapeObject = map(
     "tiers with their numbers",
     "Tiers by name.",
     &FreeFields {
-        doc: "What the limits of rules with `tiered: true` are multiplied by, or own limits by rule.",
+        doc: "The multiplier for rules with `tiered: true`, or limits of its own by rule.",
         kind: ShapeKind::Either(&[MULTIPLIER, ShapeKind::Object(&TIER)]),
         example: "pro: { multiplier: 10 }",
         pattern: None,
@@ -184,11 +184,11 @@ static TIER: ShapeObject = ShapeObject {
     one_field: None,
     id: "tier",
     noun: "a tier",
-    doc: "A multiplier, and own limits by the name of a rule.",
+    doc: "A multiplier, and limits of its own by the name of a rule.",
     fields: &[field(
         "multiplier",
         MULTIPLIER,
-        "What the limits of rules with `tiered: true` are multiplied by.",
+        "The multiplier for rules with `tiered: true`.",
         "multiplier: 10",
     )],
     free_fields: Some(&FreeFields {
@@ -202,31 +202,36 @@ static TIER: ShapeObject = ShapeObject {
 static IDENTIFY: ShapeObject = object(
     "identify",
     "`identify`",
-    "How facts are derived from HTTP requests.",
+    "The way facts are derived from HTTP requests.",
     &[
         field(
             "trusted_peers",
             ShapeKind::Either(&[CIDR, ShapeKind::List("networks", &CIDR)]),
-            "Who may send forwarding, user and tier headers. The default is this machine.",
+            "The peers whose forwarding, user and tier headers are trusted. The default is this machine.",
             "trusted_peers: [10.0.0.0/8]",
         ),
-        field("user", ShapeKind::Object(&USER), "Who the user is.", "user: { header: x-user-id }"),
+        field(
+            "user",
+            ShapeKind::Object(&USER),
+            "The source of the user.",
+            "user: { header: x-user-id }",
+        ),
         field(
             "api_key",
             ShapeKind::Object(&API_KEY),
-            "Where the API key is.",
+            "The source of the API key.",
             "api_key: { header: x-api-key }",
         ),
         field(
             "tier",
             ShapeKind::Object(&TIER_OF),
-            "Which tier the caller has.",
+            "The source of the caller's tier.",
             "tier: { header: x-tier, default: free }",
         ),
         field(
             "ip",
             ShapeKind::Either(&[ADDRESS, ShapeKind::Object(&IP)]),
-            "Where the client's address is.",
+            "The source of the client's address.",
             "ip: { header: x-forwarded-for, ipv6_prefix: 64 }",
         ),
     ],
@@ -239,24 +244,24 @@ static USER: ShapeObject = one_of(
     object(
         "user",
         "`user` of `identify`",
-        "Who the user is. Exactly one of these says so.",
+        "The source of the user: exactly one of these.",
         &[
             field(
                 "header",
                 HEADER,
-                "The header that names the user; read from trusted peers only.",
+                "The header with the user's name; read from trusted peers only.",
                 "header: x-user-id",
             ),
             field(
                 "jwt",
                 ShapeKind::Object(&JWT),
-                "A claim of a signed token; counts from everybody.",
+                "A claim of a signed token; read from all peers.",
                 "jwt: { claim: sub, keys_file: jwks.json }",
             ),
             field(
                 "api_key",
                 ShapeKind::Object(&API_KEY),
-                "The API key: the user is its hash. Counts from everybody.",
+                "The API key: the user is its hash. Read from all peers.",
                 "api_key: { header: x-api-key }",
             ),
         ],
@@ -268,8 +273,8 @@ static USER: ShapeObject = one_of(
 static API_KEY: ShapeObject = object(
     "api_key",
     "`api_key`",
-    "Where the API key is.",
-    &[required("header", HEADER, "The header that has the key.", "header: x-api-key")],
+    "The source of the API key.",
+    &[required("header", HEADER, "The header with the key.", "header: x-api-key")],
 );
 
 static JWT: ShapeObject = object(
@@ -277,36 +282,41 @@ static JWT: ShapeObject = object(
     "`jwt`",
     "A claim of a signed token.",
     &[
-        required("claim", WORD, "The claim that names the user.", "claim: sub"),
+        required("claim", WORD, "The claim with the user's name.", "claim: sub"),
         required(
             "keys_file",
             WORD,
-            "The file with the public keys, or the secret; relative to the rules file.",
+            "The file with the public keys or the secret, relative to the rules file.",
             "keys_file: jwks.json",
         ),
         field(
             "algorithms",
             ShapeKind::Either(&[JWT_ALGORITHM, ShapeKind::List("algorithms", &JWT_ALGORITHM)]),
-            "What tokens may be signed with. The default is what fits the keys.",
+            "The accepted signature algorithms. The default is those that fit the keys.",
             "algorithms: [RS256]",
         ),
         field(
             "issuer",
             ONE_OR_MORE,
-            "Who must have issued the token: its `iss`.",
+            "The accepted issuers: the token's `iss`.",
             "issuer: \"https://login.example\"",
         ),
-        field("audience", ONE_OR_MORE, "For whom it must be meant: its `aud`.", "audience: api"),
+        field(
+            "audience",
+            ONE_OR_MORE,
+            "The accepted audiences: the token's `aud`.",
+            "audience: api",
+        ),
         field(
             "header",
             HEADER,
-            "The header that has the token. The default is authorization.",
+            "The header with the token. The default is authorization.",
             "header: authorization",
         ),
         field(
             "require_exp",
             ShapeKind::Boolean,
-            "Whether a token must say when it ends, which is the default.",
+            "Reject tokens without an expiry time. The default is true.",
             "require_exp: true",
         ),
     ],
@@ -321,17 +331,12 @@ const JWT_ALGORITHM: ShapeKind = ShapeKind::Choice(&[
 static TIER_OF: ShapeObject = object(
     "tier_of",
     "`tier` of `identify`",
-    "Which tier the caller has: by a header or a claim, else by the table, else the default.",
+    "The source of the caller's tier: a header or a claim, else the table, else the default.",
     &[
-        field("header", HEADER, "The header that names the tier.", "header: x-tier"),
-        field("claim", WORD, "The claim of the user's token that names the tier.", "claim: plan"),
-        field(
-            "users",
-            ShapeKind::Object(&TIER_OF_USER),
-            "The tier of users by name.",
-            "users: { alice: pro }",
-        ),
-        field("default", WORD, "The tier of everybody else.", "default: free"),
+        field("header", HEADER, "The header with the tier's name.", "header: x-tier"),
+        field("claim", WORD, "The claim of the user's token with the tier's name.", "claim: plan"),
+        field("users", ShapeKind::Object(&TIER_OF_USER), "Tiers by user.", "users: { alice: pro }"),
+        field("default", WORD, "The tier of all other callers.", "default: free"),
     ],
 );
 
@@ -345,30 +350,30 @@ static TIER_OF_USER: ShapeObject = map(
 static IP: ShapeObject = object(
     "ip",
     "`ip`",
-    "Where the client's address is.",
+    "The source of the client's address.",
     &[
         field(
             "header",
             ADDRESS,
-            "x-forwarded-for, forwarded, none for the peer's address, or another header.",
+            "The header with the client's address: x-forwarded-for, forwarded, none for the peer's address, or another header.",
             "header: x-forwarded-for",
         ),
         field(
             "ipv6_prefix",
             ShapeKind::Whole(1, 128),
-            "How many bits of an IPv6 address are one caller. The default is 64.",
+            "The number of bits of an IPv6 address that identify one caller. The default is 64.",
             "ipv6_prefix: 64",
         ),
         field(
             "trusted_hops",
             ShapeKind::Whole(1, ENTRIES_MAX as u64),
-            "How many trusted proxies a request passes, where their addresses are not known.",
+            "The number of trusted proxies that a request passes, if their addresses are not known.",
             "trusted_hops: 2",
         ),
         field(
             "nat64",
             ShapeKind::Boolean,
-            "Whether addresses in 64:ff9b::/96 are the IPv4 addresses in them.",
+            "Treat addresses in 64:ff9b::/96 as the IPv4 addresses in them.",
             "nat64: true",
         ),
     ],
@@ -397,7 +402,7 @@ static EXEMPT: ShapeObject = object(
 static OVERRIDE: ShapeObject = object(
     "override",
     "an override",
-    "Other numbers for one caller.",
+    "Other limits for one caller.",
     &[
         required("rule", NAME, "The name of the rule.", "rule: api"),
         required("key", WORD, "The caller: `42`, or with its fact `user=42`.", "key: \"user=42\""),
@@ -405,7 +410,7 @@ static OVERRIDE: ShapeObject = object(
         field(
             "until",
             ShapeKind::Text("an instant such as `2027-01-01T00:00:00Z`"),
-            "When it ends; without it, never.",
+            "The end of the override; without it, it stays.",
             "until: 2027-01-01T00:00:00Z",
         ),
     ],
@@ -414,7 +419,7 @@ static OVERRIDE: ShapeObject = object(
 static UPSTREAMS: ShapeObject = map(
     "upstreams",
     "upstreams with their addresses",
-    "The gateway's servers by name.",
+    "The gateway's upstream servers by name.",
     &FreeFields {
         doc: "The address.",
         kind: ShapeKind::Text("an address such as `http://127.0.0.1:3000`"),
@@ -426,7 +431,7 @@ static UPSTREAMS: ShapeObject = map(
 static ROUTE: ShapeObject = object(
     "route",
     "a route",
-    "Which upstream a path goes to.",
+    "The upstream of one path.",
     &[
         required("path", PATH, "A path pattern.", "path: \"/{*rest}\""),
         required("upstream", WORD, "The name of an upstream.", "upstream: app"),

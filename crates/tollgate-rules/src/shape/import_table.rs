@@ -9,29 +9,29 @@ pub(crate) static IMPORT: ShapeObject = object(
     "a file of envoyproxy/ratelimit",
     "The limits of one domain.",
     &[
-        required("domain", WORD, "Whose descriptors these are.", "domain: edge"),
+        required("domain", WORD, "The domain of the descriptors.", "domain: edge"),
         field(
             "descriptors",
             ShapeKind::List("descriptors", &DESCRIPTOR_KIND),
-            "What is limited.",
+            "The descriptors and their limits.",
             "descriptors: [{ key: remote_address, rate_limit: { unit: second, requests_per_unit: 10 } }]",
         ),
         field(
             "algorithm",
             ALGORITHM,
-            "Tollgate's own: who decides. The default is fixed_window, as in the reference server.",
+            "Tollgate's own: the algorithm. The default is fixed_window, as in the reference server.",
             "algorithm: token_bucket",
         ),
         field(
             "count_denied",
             ShapeKind::Boolean,
-            "Tollgate's own: whether refused hits are charged. The default is true with fixed_window.",
+            "Tollgate's own: charge refused hits. The default is true with fixed_window.",
             "count_denied: false",
         ),
         field(
             "on_store_failure",
             ShapeKind::Choice(&["local", "open", "closed"]),
-            "Tollgate's own: what to do while a shared store does not answer. The default is local.",
+            "Tollgate's own: the behaviour while the shared store is unavailable. The default is local.",
             "on_store_failure: open",
         ),
     ],
@@ -43,79 +43,84 @@ static DESCRIPTOR_KIND: ShapeKind = ShapeKind::Object(&DESCRIPTOR);
 static DESCRIPTOR: ShapeObject = object(
     "descriptor",
     "a descriptor",
-    "An entry, its limit, and what may stand behind it.",
+    "An entry, its limit, and the entries that may follow it.",
     &[
         required("key", WORD, "The key of the entry.", "key: remote_address"),
         field(
             "value",
             WORD,
-            "Its value; `*` stands for any text. Without it, any value.",
+            "The value of the entry; `*` stands for any text. Without it, any value.",
             "value: 192.0.2.1",
         ),
         field(
             "rate_limit",
             ShapeKind::Object(&RATE_LIMIT),
-            "How much is allowed.",
+            "The limit.",
             "rate_limit: { unit: minute, requests_per_unit: 100 }",
         ),
         field(
             "descriptors",
             ShapeKind::List("descriptors", &DESCRIPTOR_KIND),
-            "The next entries.",
+            "The entries that may follow.",
             "descriptors: [{ key: path }]",
         ),
-        field("shadow_mode", ShapeKind::Boolean, "Count, do not refuse.", "shadow_mode: true"),
+        field("shadow_mode", ShapeKind::Boolean, "Count, but never refuse.", "shadow_mode: true"),
         field(
             "quota_mode",
             ShapeKind::Boolean,
-            "Refuse only where all limits in quota mode do.",
+            "Refuse only if all limits in quota mode do.",
             "quota_mode: true",
         ),
         field(
             "share_threshold",
             ShapeKind::Boolean,
-            "All values that fit a `*` share one count.",
+            "Count all values that match a `*` together.",
             "share_threshold: true",
         ),
         field(
             "detailed_metric",
             ShapeKind::Boolean,
-            "Changes nothing here.",
+            "Accepted and ignored.",
             "detailed_metric: true",
         ),
         field(
             "value_to_metric",
             ShapeKind::Boolean,
-            "Changes nothing here.",
+            "Accepted and ignored.",
             "value_to_metric: true",
         ),
-        field("metadata", ShapeKind::Any, "Changes nothing here.", "metadata: { team: edge }"),
+        field("metadata", ShapeKind::Any, "Accepted and ignored.", "metadata: { team: edge }"),
     ],
 );
 
 static RATE_LIMIT: ShapeObject = object(
     "rate_limit",
     "a `rate_limit`",
-    "How much in which time.",
+    "Units per period.",
     &[
         field(
             "unit",
             ShapeKind::Text("a unit such as `minute`"),
-            "second, minute, hour, day, week, month (30 days) or year (365 days).",
+            "The period: second, minute, hour, day, week, month (30 days) or year (365 days).",
             "unit: minute",
         ),
         field(
             "requests_per_unit",
             ShapeKind::Whole(0, u32::MAX as u64),
-            "How much; 0 refuses everything.",
+            "The number of requests per period; 0 refuses everything.",
             "requests_per_unit: 100",
         ),
-        field("unlimited", ShapeKind::Boolean, "No limit, and no unit.", "unlimited: true"),
-        field("name", WORD, "What clients and `replaces` call it.", "name: per-address"),
+        field(
+            "unlimited",
+            ShapeKind::Boolean,
+            "No limit; written without a unit.",
+            "unlimited: true",
+        ),
+        field("name", WORD, "The name for clients and for `replaces`.", "name: per-address"),
         field(
             "replaces",
             ShapeKind::List("names", &ShapeKind::Object(&REPLACED)),
-            "Limits that do not count where this one does.",
+            "Limits that do not apply where this one does.",
             "replaces: [{ name: per-address }]",
         ),
     ],
@@ -124,8 +129,8 @@ static RATE_LIMIT: ShapeObject = object(
 static REPLACED: ShapeObject = object(
     "replaced",
     "an entry of `replaces`",
-    "A limit that does not count.",
-    &[required("name", WORD, "Its name.", "name: per-address")],
+    "A limit that is replaced.",
+    &[required("name", WORD, "The name of the limit.", "name: per-address")],
 );
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The small kinds of values that fields of several objects have, and how the table is written.
 
+use tollgate::Algorithm;
 use tollgate::decision::MAX_LIMITS;
 
 use super::rule_table::{LIMIT_FIELDS, TEXT_TEST};
@@ -8,7 +9,7 @@ use super::{FreeFields, ShapeField, ShapeKind, ShapeObject, TextPattern};
 /// Counts and capacities: what a decision can hold exactly, below 2^53.
 pub(super) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Where a path begins, or the method before it.
+/// The beginning of an endpoint: a path, or a method and a path.
 pub(super) const ENDPOINT_PATTERN: &str = r"^([A-Za-z-]+\s+)?/";
 
 pub(super) const PATH: ShapeKind =
@@ -37,21 +38,16 @@ pub(super) const NAME: ShapeKind =
 pub(super) const HEADER: ShapeKind = ShapeKind::Text("the name of a header such as `x-user-id`");
 pub(super) const WORD: ShapeKind = ShapeKind::Text("a text");
 pub(super) const METHOD: ShapeKind = ShapeKind::Text("a method such as `POST`");
-pub(super) const ALGORITHM: ShapeKind = ShapeKind::Choice(&[
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window_log",
-    "sliding_window_counter",
-]);
-pub(super) const LIMIT: ShapeKind = ShapeKind::Either(&[RATE, ShapeKind::Object(&LIMIT_FIELDS)]);
-pub(super) const LIMITS: ShapeKind = ShapeKind::Either(&[
-    RATE,
-    ShapeKind::BoundedList("limits", &LIMIT, MAX_LIMITS),
-    ShapeKind::Object(&LIMIT_FIELDS),
-]);
-pub(super) const TEXTS: ShapeKind =
-    ShapeKind::Either(&[WORD, ShapeKind::List("texts", &WORD), ShapeKind::Object(&TEXT_TEST)]);
+pub(super) const ALGORITHM: ShapeKind = ShapeKind::Choice(&Algorithm::NAMES);
+// Statics, because older compilers do not promote a list that refers to one.
+static LIMIT_FORMS: [ShapeKind; 2] = [RATE, ShapeKind::Object(&LIMIT_FIELDS)];
+static LIMIT_LIST_FORMS: [ShapeKind; 3] =
+    [RATE, ShapeKind::BoundedList("limits", &LIMIT, MAX_LIMITS), ShapeKind::Object(&LIMIT_FIELDS)];
+static TEXT_FORMS: [ShapeKind; 3] =
+    [WORD, ShapeKind::List("texts", &WORD), ShapeKind::Object(&TEXT_TEST)];
+pub(super) const LIMIT: ShapeKind = ShapeKind::Either(&LIMIT_FORMS);
+pub(super) const LIMITS: ShapeKind = ShapeKind::Either(&LIMIT_LIST_FORMS);
+pub(super) const TEXTS: ShapeKind = ShapeKind::Either(&TEXT_FORMS);
 pub(super) const MULTIPLIER: ShapeKind = ShapeKind::Decimal("a number above 0 such as `1.5`");
 
 pub(super) const fn field(
@@ -81,7 +77,7 @@ pub(super) const fn object(
     ShapeObject { id, noun, doc, fields, free_fields: None, one_field: None }
 }
 
-/// A map whose names the writer chooses.
+/// A map with free names.
 pub(super) const fn map(
     id: &'static str,
     noun: &'static str,

@@ -1,4 +1,4 @@
-//! The table, continued: what is inside a rule.
+//! The table, continued: the fields of a rule.
 
 use super::kinds::{
     ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, INTEGER_MAX, KEY, LIMITS, METHOD, NAME, PATH,
@@ -9,43 +9,48 @@ use super::{FreeFields, ShapeKind, ShapeObject};
 pub(super) static RULE: ShapeObject = object(
     "rule",
     "a rule",
-    "When it applies, whose use it counts, and how much is allowed.",
+    "One rule: the requests it applies to, the key it counts, and its limits.",
     &[
-        required("name", NAME, "Unique: letters, digits, `_` and `-`, at most 64.", "name: api"),
+        required(
+            "name",
+            NAME,
+            "A unique name: letters, digits, `_` and `-`, at most 64 characters.",
+            "name: api",
+        ),
         field(
             "match",
             ShapeKind::Object(&MATCH),
-            "When the rule applies; without it, always. All conditions must hold.",
+            "Conditions for the rule to apply; all must hold. Without it, the rule always applies.",
             "match: { path: \"/api/{*rest}\", method: [GET, POST] }",
         ),
         field(
             "fallback",
             ShapeKind::Boolean,
-            "Apply only where no other enforced rule with a `match` matched.",
+            "Apply only if no other enforced rule with a `match` applies.",
             "fallback: true",
         ),
         required(
             "key",
             KEY,
-            "Whose use is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines, global is one key for all.",
+            "The key that is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines facts, `global` is one key for all.",
             "key: \"{user|ip}\"",
         ),
         required(
             "limits",
             LIMITS,
-            "How much is allowed. All must allow.",
+            "The limits. A request passes only if all of them allow it.",
             "limits: [10/second, 100/minute]",
         ),
         field(
             "tiered",
             ShapeKind::Boolean,
-            "Multiply the limits for the caller's tier.",
+            "Multiply the limits by the multiplier of the caller's tier.",
             "tiered: true",
         ),
         field(
             "cost",
             ShapeKind::Either(&[ShapeKind::Whole(0, INTEGER_MAX), ShapeKind::Object(&COST)]),
-            "What a request costs. The default is 1.",
+            "The cost of a request in units. The default is 1.",
             "cost: { default: 1, \"POST /api/upload\": 10 }",
         ),
         field(
@@ -54,38 +59,43 @@ pub(super) static RULE: ShapeObject = object(
                 ShapeKind::Choice(&["enforce", "shadow", "off"]),
                 ShapeKind::Object(&MODE),
             ]),
-            "Enforce the rule, which is the default; only watch (shadow); or switch it off.",
+            "`enforce` (the default), `shadow` (count, never refuse), `off`, or enforce for a share of keys.",
             "mode: shadow",
         ),
-        field("soft", ShapeKind::Boolean, "Warn in a header, do not refuse.", "soft: true"),
+        field(
+            "soft",
+            ShapeKind::Boolean,
+            "Warn in a response header instead of refusing.",
+            "soft: true",
+        ),
         field(
             "count_denied",
             ShapeKind::Boolean,
-            "Charge refused requests, too.",
+            "Charge refused requests as well.",
             "count_denied: false",
         ),
         field(
             "ban",
             ShapeKind::Object(&BAN),
-            "Refusals that earn a longer block.",
+            "Block a key that is refused too often.",
             "ban: { after: 10, within: 1m, for: 15m }",
         ),
         field(
             "on_store_failure",
             ShapeKind::Choice(&["local", "open", "closed"]),
-            "While a shared store does not answer: decide alone, which is the default; admit; or refuse.",
+            "The behaviour while the shared store is unavailable: `local` (the default) decides with this instance's share, `open` admits, `closed` refuses.",
             "on_store_failure: closed",
         ),
         field(
             "on_change",
             ShapeKind::Choice(&["keep", "reset", "scale"]),
-            "What becomes of the used part when the numbers change. The default is keep.",
+            "The treatment of used units when the numbers of a limit change. The default is keep.",
             "on_change: keep",
         ),
         field(
             "concurrency",
             ShapeKind::Whole(1, u32::MAX as u64),
-            "At most so many requests of one key at once.",
+            "The most requests of one key in progress at the same time.",
             "concurrency: 3",
         ),
         field(
@@ -103,10 +113,15 @@ pub(super) static RULE: ShapeObject = object(
         field(
             "consistency",
             ShapeKind::Either(&[ShapeKind::Choice(&["strict"]), ShapeKind::Object(&CONSISTENCY)]),
-            "How exactly several instances agree. The default is strict.",
+            "The precision of counts across several instances. The default is strict.",
             "consistency: strict",
         ),
-        field("store", WORD, "Which store counts. The default is default.", "store: default"),
+        field(
+            "store",
+            WORD,
+            "The name of the store that counts. The default is `default`.",
+            "store: default",
+        ),
     ],
 );
 
@@ -121,13 +136,13 @@ pub(super) static MATCH: ShapeObject = object(
         field(
             "path",
             ShapeKind::Either(&[PATH, ShapeKind::List("paths", &PATH)]),
-            "Path patterns; one must fit.",
+            "Path patterns; one must match.",
             "path: \"/api/{*rest}\"",
         ),
         field(
             "glob",
             ShapeKind::Either(&[PATH_EXPRESSION, ShapeKind::List("globs", &PATH_EXPRESSION)]),
-            "Globs on the path; one must fit.",
+            "Globs on the path; one must match.",
             "glob: \"/files/*.json\"",
         ),
         field(
@@ -136,19 +151,19 @@ pub(super) static MATCH: ShapeObject = object(
                 PATH_EXPRESSION,
                 ShapeKind::List("regular expressions", &PATH_EXPRESSION),
             ]),
-            "Regular expressions on the whole path; one must fit.",
+            "Regular expressions on the whole path; one must match.",
             "regex: \"/v[0-9]+/.*\"",
         ),
         field(
             "method",
             ShapeKind::Either(&[METHOD, ShapeKind::List("methods", &METHOD)]),
-            "Methods; one must be the request's.",
+            "Methods; one must match.",
             "method: [GET, POST]",
         ),
         field(
             "header",
             ShapeKind::Object(&HEADER_TESTS),
-            "Header fields and their values; all must hold.",
+            "Header fields and their values; all must match.",
             "header: { x-plan: [gold, silver] }",
         ),
         field("user", TEXTS, "Users.", "user: [alice, bob]"),
@@ -157,7 +172,7 @@ pub(super) static MATCH: ShapeObject = object(
         field(
             "entry",
             ShapeKind::Object(&ENTRY_TESTS),
-            "Entries of an Envoy descriptor and their values; all must hold.",
+            "Entries of an Envoy descriptor and their values; all must match.",
             "entry: { generic_key: slow }",
         ),
         field("domain", TEXTS, "The domain of an Envoy descriptor.", "domain: edge"),
@@ -170,7 +185,7 @@ pub(super) static MATCH: ShapeObject = object(
         field(
             "upgrade",
             ShapeKind::Choice(&["websocket"]),
-            "Requests that ask for a WebSocket.",
+            "Requests to upgrade to a WebSocket.",
             "upgrade: websocket",
         ),
         field(
@@ -182,7 +197,7 @@ pub(super) static MATCH: ShapeObject = object(
         field(
             "any",
             ShapeKind::List("conditions", &MATCH_KIND),
-            "Conditions of which one must hold.",
+            "Conditions of which at least one must hold.",
             "any: [{ path: /a }, { path: /b }]",
         ),
         field(
@@ -199,7 +214,7 @@ pub(super) static HEADER_TESTS: ShapeObject = map(
     "header fields with their values",
     "Conditions by the name of a header field.",
     &FreeFields {
-        doc: "What holds of the field's value.",
+        doc: "The test of the field's value.",
         kind: TEXTS,
         example: "x-plan: [gold, silver]",
         pattern: None,
@@ -211,7 +226,7 @@ pub(super) static ENTRY_TESTS: ShapeObject = map(
     "entries with their values",
     "Conditions by the name of an entry.",
     &FreeFields {
-        doc: "What holds of the entry's value.",
+        doc: "The test of the entry's value.",
         kind: TEXTS,
         example: "generic_key: [slow, slower]",
         pattern: None,
@@ -222,14 +237,14 @@ pub(super) static TEXT_TEST: ShapeObject = one_of(
     object(
         "text_test",
         "a condition on a text",
-        "What holds of a text; exactly one field.",
+        "A test of a text; exactly one field.",
         &[
-            field("present", ShapeKind::Choice(&["true"]), "There is one.", "present: true"),
-            field("glob", WORD, "It fits this glob.", "glob: \"bot-*\""),
+            field("present", ShapeKind::Choice(&["true"]), "The text is present.", "present: true"),
+            field("glob", WORD, "The text matches this glob.", "glob: \"bot-*\""),
             field(
                 "regex",
                 WORD,
-                "It fits this regular expression, whole.",
+                "The whole text matches this regular expression.",
                 "regex: \"bot-[0-9]+\"",
             ),
         ],
@@ -240,41 +255,51 @@ pub(super) static TEXT_TEST: ShapeObject = one_of(
 pub(super) static LIMIT_FIELDS: ShapeObject = object(
     "limit",
     "a limit",
-    "A rate and how it is counted.",
+    "A rate, and the algorithm that counts it.",
     &[
-        required("rate", RATE, "How much in which time.", "rate: 100/minute"),
-        field("burst", ShapeKind::Whole(1, INTEGER_MAX), "How much may pass at once.", "burst: 20"),
+        required("rate", RATE, "Units per period.", "rate: 100/minute"),
+        field(
+            "burst",
+            ShapeKind::Whole(1, INTEGER_MAX),
+            "The most units that may pass at one instant.",
+            "burst: 20",
+        ),
         field(
             "algorithm",
             ALGORITHM,
-            "Who decides. With a burst token_bucket, without sliding_window_counter.",
+            "The algorithm. The default is token_bucket with a burst, and sliding_window_counter without.",
             "algorithm: token_bucket",
         ),
-        field("queue", ShapeKind::Boolean, "leaky_bucket: delay, do not refuse.", "queue: true"),
+        field(
+            "queue",
+            ShapeKind::Boolean,
+            "leaky_bucket: delay requests instead of refusing them.",
+            "queue: true",
+        ),
         field(
             "align",
             ShapeKind::Text(
                 "`epoch`, `first_hit`, `calendar` or an instant such as `2027-01-01T09:00:00Z`",
             ),
-            "fixed_window: where windows begin: epoch, first_hit, calendar, or an instant.",
+            "fixed_window: the start of windows: epoch, first_hit, calendar, or an instant.",
             "align: calendar",
         ),
         field(
             "time_zone",
             ShapeKind::Text("a time zone such as `Europe/Berlin`"),
-            "Of calendar windows. The default is UTC.",
+            "The time zone of calendar windows. The default is UTC.",
             "time_zone: Europe/Berlin",
         ),
         field(
             "stagger",
             ShapeKind::Boolean,
-            "fixed_window: each key's windows begin at an offset of their own.",
+            "fixed_window: start the windows of each key at an offset of their own.",
             "stagger: true",
         ),
         field(
             "buckets",
             ShapeKind::Whole(1, tollgate::limit::MAX_BUCKETS as u64),
-            "sliding_window_counter: count in so many whole parts, never above the rate.",
+            "sliding_window_counter: the number of sub-windows; the rate is then never exceeded.",
             "buckets: 60",
         ),
     ],
@@ -284,29 +309,29 @@ pub(super) static COST: ShapeObject = ShapeObject {
     one_field: None,
     id: "cost",
     noun: "a `cost`",
-    doc: "Costs by endpoint, the most specific wins; or what is reserved until the true cost is known.",
+    doc: "Costs by endpoint, of which the most specific wins; or an estimate that is reserved until the true cost is known.",
     fields: &[
         field(
             "default",
             ShapeKind::Whole(0, INTEGER_MAX),
-            "Where no endpoint matches.",
+            "The cost of all other endpoints.",
             "default: 1",
         ),
         field(
             "reserve",
             ShapeKind::Whole(1, INTEGER_MAX),
-            "What is taken before the true cost is known.",
+            "The estimate that is charged until the true cost is known.",
             "reserve: 2000",
         ),
         field(
             "actual",
             ShapeKind::Text("a response header such as `\"{response.header.x-tokens-used}\"`"),
-            "The response header that has the true cost.",
+            "The response header with the true cost.",
             "actual: \"{response.header.x-tokens-used}\"",
         ),
     ],
     free_fields: Some(&FreeFields {
-        doc: "What requests to this endpoint cost.",
+        doc: "The cost of a request to this endpoint.",
         kind: ShapeKind::Whole(0, INTEGER_MAX),
         example: "\"POST /api/upload\": 10",
         pattern: Some(ENDPOINT_PATTERN),
@@ -323,11 +348,11 @@ pub(super) static MODE: ShapeObject = object(
 pub(super) static BAN: ShapeObject = object(
     "ban",
     "a `ban`",
-    "So many refusals within a time earn a block.",
+    "Block a key after so many refusals within a period.",
     &[
-        required("after", ShapeKind::Whole(1, 10_000), "How many refusals.", "after: 10"),
-        required("within", DURATION, "In which time.", "within: 1m"),
-        required("for", DURATION, "How long the block lasts.", "for: 15m"),
+        required("after", ShapeKind::Whole(1, 10_000), "The number of refusals.", "after: 10"),
+        required("within", DURATION, "The period in which refusals are counted.", "within: 1m"),
+        required("for", DURATION, "The duration of the block.", "for: 15m"),
     ],
 );
 
@@ -336,23 +361,23 @@ pub(super) static FAIR: ShapeObject = object(
     "`fair`",
     "Share a limit fairly among keys by letting them wait their turn.",
     &[
-        required("wait", DURATION, "How long a request may wait.", "wait: 2s"),
+        required("wait", DURATION, "The longest wait of a request.", "wait: 2s"),
         field(
             "per_key",
             ShapeKind::Whole(1, INTEGER_MAX),
-            "How many requests of one key may wait.",
+            "The most waiting requests of one key.",
             "per_key: 10",
         ),
         field(
             "total",
             ShapeKind::Whole(1, INTEGER_MAX),
-            "How many requests may wait.",
+            "The most waiting requests.",
             "total: 1000",
         ),
         field(
             "weight_by",
             ShapeKind::Choice(&["tier"]),
-            "Whose share is larger.",
+            "The fact that gives keys a larger share.",
             "weight_by: tier",
         ),
     ],
@@ -366,14 +391,14 @@ pub(super) static WEBSOCKET: ShapeObject = object(
         field(
             "connections",
             ShapeKind::Whole(1, INTEGER_MAX),
-            "Connections of one key at once.",
+            "The most connections of one key at the same time.",
             "connections: 2",
         ),
-        field("messages", RATE, "Messages of one connection.", "messages: 10/second"),
+        field("messages", RATE, "The rate of messages of one connection.", "messages: 10/second"),
         field(
             "bytes",
             ShapeKind::Text("a rate of bytes such as `64KiB/second`"),
-            "Bytes of one connection.",
+            "The rate of bytes of one connection.",
             "bytes: 64KiB/second",
         ),
     ],
@@ -383,13 +408,18 @@ pub(super) static CONSISTENCY: ShapeObject = one_of(
     object(
         "consistency",
         "a `consistency`",
-        "How exactly several instances agree; exactly one field.",
+        "The precision of counts across several instances; exactly one field.",
         &[
-            field("leased", SHARE, "Each instance borrows this share of a limit.", "leased: 1%"),
+            field(
+                "leased",
+                SHARE,
+                "Each instance leases this share of a limit at a time.",
+                "leased: 1%",
+            ),
             field(
                 "local_sync",
                 DURATION,
-                "Each instance decides alone and settles this often.",
+                "Each instance decides alone and synchronizes at this interval.",
                 "local_sync: 1s",
             ),
         ],

@@ -12,7 +12,8 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::source::Source;
 
-/// How many keys of a map are compared one by one. Nearly every map is smaller and needs no table.
+/// The most keys of a map that are compared one by one. Nearly every map is smaller and needs no
+/// table.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 /// Something that ends the reading.
@@ -33,7 +34,7 @@ enum OpenContent {
     List(Vec<YamlNode>),
     Map {
         entries: Vec<YamlEntry>,
-        /// Where the keys behind the first `LINEAR_SEARCH_MAX` are in `entries`.
+        /// The indices in `entries` of the keys behind the first `LINEAR_SEARCH_MAX`.
         key_index: HashMap<Box<str>, usize>,
         key: Option<(Box<str>, Span)>,
         /// A key that cannot be used; its value is read and forgotten.
@@ -214,9 +215,9 @@ impl<'a> YamlBuilder<'a> {
                     "split the rules over several files of one directory and name the directory",
                 ),
                 _ => Problem::new(format!(
-                    "with all that its aliases repeat, the file has more than {MAX_EVENTS} values"
+                    "the file has more than {MAX_EVENTS} values, counting what its aliases repeat"
                 ))
-                .hint("write fewer aliases of aliases"),
+                .hint("nest fewer aliases"),
             },
         ))
     }
@@ -305,7 +306,7 @@ impl<'a> YamlBuilder<'a> {
     fn check_tag(&mut self, tag: &Tag, span: Span) {
         let known = ["str", "int", "float", "bool", "null", "seq", "map"];
         if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
-            let problem = format!("the tag `{}` means nothing here", tag.original());
+            let problem = format!("the tag `{}` has no meaning here", tag.original());
             self.error(
                 span,
                 Problem::new(problem)

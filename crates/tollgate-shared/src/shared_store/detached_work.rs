@@ -1,12 +1,12 @@
-//! Work that is done whether or not whoever began it waits for the end.
+//! Work that is finished even if its caller stops waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// Work that goes on by itself when whoever waits for it goes. Until then it runs in the waiter's own task,
-/// so that what it asks a store is asked before anything that is asked after it.
+/// Work that continues on the runtime when its waiter is dropped. Until then it runs in the
+/// waiter's task, so that its requests to a store keep their order.
 pub(super) struct DetachedWork<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runtime: Handle,

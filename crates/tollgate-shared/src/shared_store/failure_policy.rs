@@ -10,13 +10,13 @@ use crate::remote_store::RemoteStore;
 
 use super::SharedStoreInner;
 
-/// When to ask again: a store that is back is noticed within this time.
+/// The wait after a refusal without the store: its return is noticed within this time.
 const CLOSED_RETRY_AFTER: Wait = Wait::from_micros(1_000_000);
 
 impl<R: RemoteStore> SharedStoreInner<R> {
-    /// Decides the checks of a store that does not answer; whether all enforced ones admit. `share_cache` are
-    /// the limits that this instance decides by, `at` is what the store's clock shows now: whoever has
-    /// waited for its answer reads it again.
+    /// Decides the checks of a store that does not answer; true if all enforced ones admit.
+    /// `shares` are this instance's parts of the limits, `at` is the present time by the store's
+    /// clock, read again after a wait for its answer.
     pub(super) fn decide_without_store(
         &self,
         checks: &[Check<'_>],
@@ -52,7 +52,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
     }
 }
 
-/// Whether a check can refuse at all.
+/// Returns true if a check can refuse at all.
 fn can_refuse(check: &Check<'_>) -> bool {
     let asks =
         matches!(check.requested_act(), Act::Take | Act::UpTo | Act::Peek) && check.units() > 0;

@@ -1,15 +1,15 @@
 //! Which keys are asked often: a few thousand cells, one for all keys that meet in it.
 //!
-//! A cell belongs to the key that asks most: others wear its count down, and whoever finds it worn out
-//! takes it over. Counts fade by half every 100 ms, so that a cell shows about twice what its key
-//! asks in that time. It is a guess, and nothing that has to be right depends on it: at worst a key is
-//! lent budget that it does not need, or is not.
+//! A cell belongs to the key with the most requests: those of other keys lower its count, and a key
+//! that finds it at 0 takes the cell over. Counts fade by half every 100 ms, so that a cell shows
+//! about twice the requests of its key in that time. It is an estimate, and correctness never
+//! depends on it: at worst a key gets a lease that it does not need, or gets none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::Micros;
 
-/// How long it takes a count to fade by half.
+/// Time in which a count fades by half.
 pub(super) const HALF_LIFE_US: u64 = 100_000;
 /// Bound: so many cells of 8 bytes, whatever keys there are.
 const CELLS: usize = 4_096;
@@ -19,7 +19,7 @@ const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const EPOCH_BITS: u32 = 20;
 const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
 
-/// How often keys are asked about.
+/// An estimate of the request rate of keys.
 #[derive(Debug)]
 pub(super) struct HotKeySketch {
     /// Each 20 bits of a tag, an epoch, and a count.

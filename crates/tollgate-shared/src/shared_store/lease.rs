@@ -61,12 +61,12 @@ pub(super) struct Leases {
 #[derive(Debug)]
 struct LeaseHolder {
     retained: Arc<RetainedCheck>,
-    /// What there was to spend when the lease was last renewed, and when that was.
+    /// Units after the last renewal.
     chunk: u64,
     renewed_at: Instant,
-    /// When what is left is given back.
+    /// The time at which the rest is returned.
     expires_at: Instant,
-    /// What was charged and when, the latest first: as far back as what is left can be of.
+    /// Charges and their times, the latest first: as far back as unspent units can go.
     charges: LeaseCharges,
 }
 
@@ -89,7 +89,7 @@ impl Leases {
         self.table.is_empty()
     }
 
-    /// Whether there may be budget for this.
+    /// Returns true if there may be enough leased units.
     pub(super) fn covers(&self, tag: u64, units: u64) -> bool {
         self.table.find(tag).is_some_and(|place| place.units() >= units)
     }
@@ -179,7 +179,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             return;
         };
         let mine = (terms.outstanding_max / u64::from(self.live_instances())).min(UNITS_MAX / 2);
-        // The last of a limit is not lent: whoever is refused is refused for what is spent.
+        // The last units of a limit are not lent: a refusal is always for units that were spent.
         let wanted = wanted.min(mine).min(remaining.saturating_sub(terms.outstanding_max));
         if wanted < LEASE_UNITS_MIN {
             return;
@@ -329,7 +329,7 @@ fn remember_charge(charges: &mut LeaseCharges, charge: (Micros, u64), left: u64)
     });
 }
 
-/// What a rule lends of a limit.
+/// The terms of a lease of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LeaseTerms {
     /// All instances together hold no more.
@@ -357,8 +357,8 @@ impl LeaseTerms {
     }
 }
 
-/// Makes sure that a place that is being asked for can be asked for again, whatever happens, and whoever
-/// has it then.
+/// Makes a slot available for the next lease request in any case, even if it has another owner by
+/// then.
 struct BorrowGuard<R> {
     inner: Arc<SharedStoreInner<R>>,
     number: usize,
@@ -371,7 +371,7 @@ impl<R> Drop for BorrowGuard<R> {
     }
 }
 
-/// What answers are made of while a lease lasts.
+/// The facts for answers while a lease lasts.
 fn lease_facts(until: Micros, outcome: &Outcome, now: Micros, low: u64) -> [u64; SLOT_FACTS] {
     let mut facts = [0; SLOT_FACTS];
     facts[UNTIL] = until.as_u64();

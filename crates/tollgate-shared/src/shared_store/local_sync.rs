@@ -1,11 +1,12 @@
 //! `consistency: local_sync`: this instance decides by itself, and tells the store every so often.
 //!
-//! A key's first question goes to the store, which brings its state here. From then on it is decided in
-//! the table of this process, by the whole limit; the units that pass are written down in the key's
-//! place, those of one *stretch* of time together: a window, or a part of a period. Once an interval the
-//! store is told of them, each stretch as of its own instant, so that what passed in one window is never
-//! charged to the next. The state that comes back, with what passed meanwhile, takes the place of the
-//! one here. So each instance knows of the others what they had told an interval ago.
+//! A key's first request goes to the store, which returns its state. From then on it is decided in
+//! the table of this process, by the whole limit. The units that pass are counted in the key's
+//! slot, together for each *period*: a window, or a part of the limit's period. Once an interval
+//! they are sent to the store, each period with its own instant, so that units of one window are
+//! never charged to the next. The state that comes back, with the units that passed meanwhile,
+//! replaces the local one. So each instance knows the usage of the others with a delay of one
+//! interval.
 //!
 //! A store that cannot be told is not trusted to be asked either: until it answers again, the key's
 //! questions go to it, fail, and are answered as the check's terms say.
@@ -28,11 +29,11 @@ use super::{BACKGROUND_TICK, SharedStats, SharedStoreInner};
 
 /// Bound: so many keys, 4 MB of them at most; one more, or a longer one, is decided by the store.
 const SYNCED_KEYS_MAX: usize = 4_096;
-/// So many stores' answers are waited for at once.
+/// Number of flushes in flight at once.
 const FLUSHES_MAX: usize = 256;
 /// After so many intervals without anything to tell, a key is asked about at the store again.
 const IDLE_INTERVALS: u32 = 2;
-/// Where there are no windows, a stretch is this part of what a limit remembers.
+/// Number of periods in the memory of a limit without windows.
 const PERIODS_PER_MEMORY: u64 = 16;
 
 /// The facts of a place: by which numbers decisions may be made here (0 by none), when the present
@@ -42,7 +43,7 @@ const PERIOD_FROM: usize = 1;
 const PERIOD_TILL: usize = 2;
 const LAST_CHARGE: usize = 3;
 
-/// What stands for the numbers of a limit.
+/// A fingerprint of the numbers of a limit.
 fn numbers_fingerprint(limit: &Limit) -> u64 {
     limit.fingerprint() | 1
 }
@@ -58,13 +59,13 @@ pub(super) struct LocalSyncTable {
 
 #[derive(Debug)]
 struct LocalSyncKey {
-    /// Whose place it is.
+    /// The tag of its key.
     tag: u64,
     retained: Arc<RetainedCheck>,
-    /// When the store is told next.
+    /// The time of the next flush.
     flush_at: Instant,
     idle_intervals: u32,
-    /// What passed in stretches that are over.
+    /// Units admitted in past periods.
     past_periods: ChargePeriods,
 }
 
@@ -89,7 +90,7 @@ impl ChargePeriod {
     pub(super) fn of(limit: &Limit, outcome: &Outcome, at: Micros, units: u64) -> ChargePeriod {
         let from = outcome.served_at.as_u64();
         let till = match (limit.algorithm(), limit.precision()) {
-            // Until the window ends: waits count from the asker's clock.
+            // Until the window ends: waits count from the caller's clock.
             (Algorithm::FixedWindow, _) => at.after(outcome.reset_after).as_u64(),
             (Algorithm::SlidingWindowCounter, Precision::Estimate) => {
                 (from / limit.period_us() + 1).saturating_mul(limit.period_us())
@@ -106,8 +107,8 @@ impl ChargePeriod {
         (self.from..self.till).contains(&instant)
     }
 
-    /// As the store is told. Within a window every instant is the same, and the first may have opened it;
-    /// elsewhere the latest may refuse a little more and never admits more.
+    /// Units as the store gets them. Within a window all instants are equal, and the first may have
+    /// opened it; elsewhere the latest may refuse a little more and never admits more.
     fn late_units(&self, limit: &Limit, kind: LateKind) -> LateUnits {
         let at = match limit.algorithm() {
             Algorithm::FixedWindow => self.from,
@@ -190,7 +191,7 @@ impl LocalSyncTable {
         self.table.is_empty()
     }
 
-    /// Whether a key is decided here.
+    /// Returns true if a key is decided in this process.
     #[inline]
     pub(super) fn is_ready(&self, tag: u64, limit: &Limit) -> bool {
         let ready =
@@ -359,9 +360,9 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         while telling.join_next().await.is_some() {}
     }
 
-    /// What passed here is told before the store is asked about the key, or it would be granted again: when
-    /// the store is back after it could not be told, and when the numbers of the key's limit have changed.
-    /// Those are kept from then on.
+    /// Sends what was admitted here before the store is asked about the key; the store would grant
+    /// it again otherwise. Needed when the store is back after a failed flush, and when the numbers
+    /// of the limit have changed, which are kept from then on.
     pub(super) async fn flush_before_check(
         self: &Arc<Self>,
         check: &Check<'_>,
@@ -386,7 +387,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         };
         let Some((before, passed)) = untold else { return };
         if !passed.is_empty() {
-            // Whoever waits for it may go, and what passed has to be told all the same.
+            // The waiting caller may go, and the units must be sent anyway.
             let inner = Arc::clone(self);
             let telling = async move { inner.flush_key(tag, &before, passed, Some(when)).await };
             DetachedWork::new(&self.runtime, telling).await;
@@ -436,7 +437,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// What a key has to tell.
+    /// Takes the unsent charges of a key.
     fn take_unsent(&self, tag: u64) -> ChargePeriods {
         let Some(place) = self.local_sync.table.find(tag) else { return ChargePeriods::new() };
         let mut owner = place.owner();
@@ -447,8 +448,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         owner.past_periods.clone()
     }
 
-    /// Has the store asked about a key until it answers; if nothing was told, writes it down again. Whether
-    /// it did.
+    /// Makes the store decide a key until it answers again; if the charges were not executed, keeps
+    /// them. Returns true if it did.
     fn flush_failed(&self, tag: u64, passed: &ChargePeriods, again: bool) -> bool {
         let Some(place) = self.local_sync.table.find(tag) else { return false };
         let mut owner = place.owner();
@@ -462,7 +463,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
     }
 }
 
-/// What a place has to tell now.
+/// The charges of a slot that are due.
 enum DueCharges {
     Units(u64, Arc<RetainedCheck>, ChargePeriods),
     Nothing,

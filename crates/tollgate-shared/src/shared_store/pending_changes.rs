@@ -1,4 +1,5 @@
-//! What a store is told without anybody waiting for it: refunds, and charges for what has happened anyway.
+//! Changes that are sent to a store without a waiting caller: refunds, and charges of work that has
+//! happened.
 //!
 //! What a store certainly did not hear waits here until it answers again, as long as it means anything:
 //! what a limit has forgotten by itself need not be given back, and what was charged in a window that
@@ -22,10 +23,10 @@ use super::unit_table::lock;
 const PENDING_MAX: usize = 10_000;
 /// Bytes of one debt, however long its key is: 5 MB for all that can wait.
 const PENDING_BYTES_MAX: usize = 512;
-/// So many are told at once.
+/// Number of changes sent at once.
 const SENDING_MAX: usize = 256;
 
-/// What waits to be told.
+/// Changes that wait for their store.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     /// Bound: `PENDING_MAX`.
@@ -34,8 +35,8 @@ pub(super) struct PendingChanges {
     charges_lost: AtomicU64,
 }
 
-/// Units that a store is to be told of, and all that telling takes. A key is its hash: whoever has long
-/// keys takes no more room than others.
+/// A change for a store. It has the hash of the key, so that long keys take no more room than
+/// others.
 #[derive(Clone, Debug)]
 pub(super) struct PendingChange {
     /// The number of the store.
@@ -43,7 +44,7 @@ pub(super) struct PendingChange {
     state: StateName,
     /// The limit as it applies to the key.
     limit: Limit,
-    /// What the refusal cache knows the key by.
+    /// The key's tag in the refusal cache.
     tag: u64,
     late: LateUnits,
 }
@@ -68,7 +69,7 @@ impl PendingChanges {
         stats.charges_lost = self.charges_lost.load(Ordering::Relaxed);
     }
 
-    /// Whether there is room for it.
+    /// Queues a change; false if there is no room.
     fn keep(&self, debt: PendingChange) -> bool {
         let mut waiting = lock(&self.queue);
         let room = waiting.len() < PENDING_MAX;
@@ -89,7 +90,7 @@ impl PendingChanges {
 }
 
 impl<R: RemoteStore> SharedStoreInner<R> {
-    /// What the store of a check is to be told of its key.
+    /// Makes a change of a check's key for its store.
     pub(super) fn pending_change(
         &self,
         check: &Check<'_>,
@@ -107,7 +108,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// What is given back to the store: of what a receipt is of or, without one, as if charged now.
+    /// Makes a refund for the store: of the charge of a receipt or, without one, as if charged now.
     pub(super) fn pending_refund(
         &self,
         check: &Check<'_>,
@@ -125,8 +126,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// Tells the store, now or when it answers again, whether or not whoever asked for that waits. It
-    /// answers `false` if it is lost.
+    /// Sends a change now, or when the store answers again, even if the caller stops waiting.
+    /// Resolves to false if it is lost.
     pub(super) fn send_change(
         self: &Arc<Self>,
         debt: PendingChange,
@@ -136,7 +137,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         DetachedWork::new(&self.runtime, async move { inner.send_now(debt, when).await })
     }
 
-    /// Charges for what has happened, as of the asker's instant.
+    /// Charges for work that has happened, at the caller's instant.
     pub(super) fn charge_in_background(
         self: &Arc<Self>,
         check: &Check<'_>,
@@ -158,7 +159,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         let told = asked.store.apply_late_units(debt.state, &debt.limit, &[debt.late], when).await;
         let (tag, kept) = (debt.tag, told.is_ok());
         let kept = kept || told.is_err_and(|error| self.keep_unsent(debt, when.now, &error));
-        // Whoever was refused meanwhile was refused for what is given back now.
+        // A refusal that arrived meanwhile was for the units that are refunded now.
         self.refusal_cache.forget(tag);
         kept
     }
@@ -194,7 +195,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// Tells stores what is owed to them: one thing, and if that is told, many.
+    /// Sends pending changes to their stores: one, and if that succeeds, many.
     pub(super) async fn flush_pending(self: &Arc<Self>) {
         for most in [1, SENDING_MAX] {
             let some: Vec<PendingChange> = {

@@ -1,10 +1,9 @@
 //! The refusal cache: whom the store has refused, and until when.
 //!
-//! Who was refused a cost is refused that cost and more until the wait is over, so there is nothing to
-//! ask. Another instance may give units back meanwhile: therefore nothing is remembered for longer
-//! than a second. Limits that count refused requests are never answered from here: each refusal
-//! changes what the next is told. Refusals are read without a lock; only a new one takes the lock of its
-//! set.
+//! A refused cost, and any larger one, is refused until the wait is over, so the store need not be
+//! asked. Another instance may refund units meanwhile: therefore no entry is valid for longer than
+//! a second. Limits that count refused requests are never answered from here, because each refusal
+//! changes the next answer. Reading takes no lock; a new entry takes the lock of its set.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +14,7 @@ use super::unit_table::lock;
 
 /// The longest that the store is not asked again.
 const STALE_US_MAX: u64 = 1_000_000;
-/// How many places a key can be in.
+/// Number of entries that a key can be in.
 const ENTRIES_PER_SET: usize = 4;
 /// Bound: so many sets, made at once.
 const SETS_COUNT: usize = 4_096;
@@ -30,7 +29,7 @@ pub(super) struct RefusalCache {
 
 #[derive(Debug, Default)]
 struct RefusalSet {
-    /// Held by whoever writes.
+    /// Held by the writer.
     writing: Mutex<()>,
     entries: [CachedRefusal; ENTRIES_PER_SET],
 }
@@ -42,14 +41,15 @@ struct CachedRefusal {
     tag: AtomicU64,
     /// The least cost that is refused.
     cost: AtomicU64,
-    /// Until when this is trusted, which the store's wait may outlast; 0 if it is no more.
+    /// The end of the entry's validity, which may come before the store's wait ends; 0 if it is
+    /// invalid.
     until: AtomicU64,
-    /// When the wait that the store gave is over.
+    /// The end of the store's wait.
     retry_at: AtomicU64,
     remaining: AtomicU64,
     reset_at: AtomicU64,
     more_at: AtomicU64,
-    /// When a debt is paid off; over, if there is none.
+    /// The end of a debt; in the past if there is none.
     debt_at: AtomicU64,
 }
 
@@ -64,8 +64,8 @@ impl RefusalCache {
         }
     }
 
-    /// What a key is answered without asking the store, if it is refused `cost` for certain. A cost above
-    /// the one that was refused has to wait longer: `larger` tells how long, if that is known.
+    /// The answer to a key that certainly has to be refused `cost`. A cost above the refused one
+    /// waits longer: `larger` computes its wait, if it is known.
     #[inline]
     pub(super) fn lookup(
         &self,
@@ -98,9 +98,9 @@ impl RefusalCache {
         }
     }
 
-    /// Remembers a refusal that came from the store. `answered` is the asker's clock when the answer was
-    /// there, not when it was asked for: who waits as told comes back when the store admits, however
-    /// long it took to answer.
+    /// Remembers a refusal of the store. `answered` is the caller's clock when the answer arrived,
+    /// not when the request was sent: a caller that waits for the given time comes back when the
+    /// store admits, however long the answer took.
     pub(super) fn remember(&self, tag: u64, cost: u64, outcome: &Outcome, answered: Micros) {
         let Some(wait) = outcome.retry_after.as_micros().filter(|wait| *wait > 0) else { return };
         let set = self.set(tag);
@@ -250,7 +250,7 @@ mod tests {
     fn nothing_is_remembered_longer_than_a_second_and_never_is_not_remembered() {
         let refusals = RefusalCache::new();
         refusals.remember(9, 1, &refused(60_000_000), NOW);
-        // The wait that is told is the store's, however long that is.
+        // The wait in the answer is the store's, however long it is.
         let last = refusals.lookup(9, 1, at(STALE_US_MAX - 1), || None).unwrap();
         let waits = [last.retry_after, last.more_after, last.reset_after];
         assert_eq!(waits, [59_000_001, 59_000_001, 119_000_001].map(Wait::from_micros));

@@ -19,7 +19,7 @@ pub(super) struct RetainedCheck {
 }
 
 impl RetainedCheck {
-    /// Whether a check's key is one that is kept.
+    /// Returns true if a check's key is short enough to be kept.
     pub(super) fn fits_key(check: &Check<'_>) -> bool {
         check.key().as_bytes().len() <= KEY_BYTES_MAX
     }
@@ -34,12 +34,12 @@ impl RetainedCheck {
         }
     }
 
-    /// Whether it is about a limit of these numbers.
+    /// Returns true if the limit has the same numbers.
     pub(super) fn has_numbers_of(&self, limit: &Limit) -> bool {
         self.limit.fingerprint() == limit.fingerprint()
     }
 
-    /// As what the store is told of units that passed here.
+    /// The kind of change for units that were admitted here.
     pub(super) fn charge_kind(&self) -> LateKind {
         self.charge_kind
     }

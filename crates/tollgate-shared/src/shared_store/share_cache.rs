@@ -17,7 +17,7 @@ pub(super) struct ShareCache {
 #[derive(Debug, Default)]
 struct InstanceShare {
     instances: u32,
-    /// By identity and numbers. Bound: `LIMITS_MAX`.
+    /// Limits by identity and numbers. Bound: `LIMITS_MAX`.
     limits: HashMap<(u64, u64), Arc<Limit>>,
 }
 

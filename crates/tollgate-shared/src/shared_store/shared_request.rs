@@ -1,8 +1,9 @@
 //! A request that has to be put together: several checks, several stores, several ways to decide.
 //!
-//! What can be taken here is taken first: a store that refuses then costs nothing but putting it back.
-//! Then the stores are asked in turn. Whoever refuses ends it: all that was taken before is given back,
-//! but for limits that count refused requests. The same happens if whoever asks does not wait for the end.
+//! Units that are available locally are taken first: if a store then refuses, they are simply put
+//! back. Then the stores are asked in turn. The first refusal ends the request: all charges before
+//! it are refunded, except for limits that count refused requests. The same happens if the caller
+//! stops waiting.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::local_sync::ChargePeriod;
 /// Something of each check, without allocating.
 type CheckList<T> = ArrayVec<T, MAX_LIMITS>;
 
-/// Who decided a check.
+/// The way in which a check was decided.
 #[derive(Clone, Debug)]
 enum CheckRoute {
     /// Nobody yet: its store will be asked, unless another refuses before.
@@ -31,11 +32,11 @@ enum CheckRoute {
     Store,
     /// Budget that was borrowed.
     Lease,
-    /// The table of this process; the store is told.
+    /// The table of this process; the store is informed later.
     LocalSync,
     /// The table of this process by a share of the limit: the store does not answer.
     Share(Arc<Limit>),
-    /// Whoever it was, it was charged nothing: one of those decided with it refused.
+    /// Decided and not charged, because a check decided with it refused.
     Refused,
 }
 
@@ -48,7 +49,7 @@ struct SharedRequest<'a, R: RemoteStore> {
     asked_at: Now<'a>,
     tags: CheckList<u64>,
     routes: CheckList<CheckRoute>,
-    /// What each limit has said so far.
+    /// The outcome of each limit so far.
     outcomes: CheckList<Outcome>,
     ended: bool,
 }
@@ -121,7 +122,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
 impl<R: RemoteStore> SharedRequest<'_, R> {
     async fn decide(&mut self) {
         // Checks of one state are judged for what they ask together: only a store does that.
-        let apart = self.store.time == TimeSource::Server && !self.has_twins();
+        let apart = self.store.time == TimeSource::Server && !self.asks_one_state_twice();
         if apart && self.refuse_from_cache() {
             return;
         }
@@ -136,16 +137,17 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         self.level_up_to_grants();
     }
 
-    fn has_twins(&self) -> bool {
-        (0..self.tags.len()).any(|index| self.is_twin(index))
+    fn asks_one_state_twice(&self) -> bool {
+        (0..self.tags.len()).any(|index| self.shares_state(index))
     }
 
-    /// Whether another check is about the same state: then it was judged for more than its own cost.
-    fn is_twin(&self, index: usize) -> bool {
+    /// Returns true if another check has the same state: then it was judged for more than its own
+    /// cost.
+    fn shares_state(&self, index: usize) -> bool {
         self.tags.iter().filter(|tag| **tag == self.tags[index]).count() > 1
     }
 
-    /// Whether a limit is known to refuse; then `outcomes` say so.
+    /// Returns true if the cache has a refusal of a limit; `outcomes` then have it.
     fn refuse_from_cache(&mut self) -> bool {
         let (shared, now) = (self.store, self.asked_at);
         let counting = |check: &Check<'_>| check.counts_denied();
@@ -217,7 +219,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
             let units = if admitted { answer.charged } else { self.refused_charge(index) };
             let stretch =
                 || ChargePeriod::of(self.checks[index].limit(), &answer, at.instant(), units);
-            // A place that was given up meanwhile is told now.
+            // The charges of a slot that was released meanwhile are sent now.
             if units > 0 && !shared.local_sync.add(self.tags[index], stretch()) {
                 self.charge_in_background(index, units);
             }
@@ -225,7 +227,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         admitted
     }
 
-    /// What a limit charges for a request that is refused.
+    /// Units that a limit charges for a refused request.
     fn refused_charge(&self, index: usize) -> u64 {
         let check = &self.checks[index];
         match check.requested_act() {
@@ -285,7 +287,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
             }
             self.outcomes[index] = answers[place];
             shared.copy_state(check, &seen, place);
-            match self.is_twin(index) {
+            match self.shares_state(index) {
                 true => shared.refusal_cache.forget(tag),
                 false => shared.remember_answer(check, tag, (self.now, answered), &answers[place]),
             }
@@ -376,8 +378,8 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         }
     }
 
-    /// Of "up to", all limits grant what the one with the least does. Nobody counts where the rule
-    /// admits without a store.
+    /// Makes all limits of an "up to" grant as much as the smallest grant. Limits that admit
+    /// without a store do not count.
     fn level_up_to_grants(&mut self) {
         // One store that decides about all of them has done it.
         let first = self.store.store_for(&self.checks[0]);

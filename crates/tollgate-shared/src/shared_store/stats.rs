@@ -8,7 +8,7 @@ use crate::remote_store::RemoteStore;
 
 use super::SharedStoreInner;
 
-/// What happened, counted.
+/// Counts of decisions without the store.
 #[derive(Debug, Default)]
 pub(super) struct DegradedCounts {
     /// Checks answered without a store that did not answer, by policy: local, open, closed.
@@ -24,7 +24,7 @@ impl DegradedCounts {
 /// Figures for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedStats {
-    /// How many instances share what there is while the store does not answer: at least 1.
+    /// Number of instances that share the limits while the store is unavailable: at least 1.
     pub instances: u32,
     /// Checks that were decided by this instance alone, because the store did not answer.
     pub degraded_local: u64,
@@ -58,9 +58,10 @@ pub struct SharedStats {
     pub sync_units_unsent: u64,
     /// Times the store could not be told.
     pub sync_failures: u64,
-    /// Units of those that the store may have heard of: they are not told again. The others are.
+    /// Units of failed flushes that the store may have executed: they are not sent again. The
+    /// others are.
     pub sync_units_uncertain: u64,
-    /// Keys that were decided by the store because too many others are told afterwards.
+    /// Keys that the store decided, because too many others are synchronised later.
     pub sync_without_room: u64,
 }
 

@@ -11,8 +11,8 @@ use super::SharedStoreInner;
 use super::detached_work::DetachedWork;
 
 impl<R: RemoteStore> SharedStoreInner<R> {
-    /// Whether a check is one that goes to its store as it is: nothing was taken for it here, and
-    /// nothing has to be given back.
+    /// Returns true if a check goes to its store unchanged: nothing was taken for it here, and
+    /// nothing has to be refunded.
     pub(super) fn is_simple(&self, check: &Check<'_>) -> bool {
         let synced = matches!(check.requested_terms().consistency, Consistency::LocalSync { .. });
         let here = synced
@@ -58,8 +58,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         outcome[0]
     }
 
-    /// Charges what has happened, whether or not whoever asked for that waits, and whatever the store says.
-    /// `None`: it does not answer.
+    /// Charges work that has happened, even if the caller stops waiting. `None` if the store does
+    /// not answer.
     fn force(
         self: &Arc<Self>,
         check: &Check<'_>,
@@ -84,7 +84,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         })
     }
 
-    /// What this instance knows of a limit that is not asked, because it or another is known to refuse.
+    /// The local knowledge of a limit that is not asked, because it or another certainly refuses.
     #[cold]
     pub(super) fn peek_local(&self, check: &Check<'_>, now: Now<'_>) -> Outcome {
         let least = match check.requested_act() {
@@ -116,7 +116,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         (now, answered): (Micros, Micros),
         outcome: &Outcome,
     ) {
-        // Whoever was refused before was refused for less.
+        // A refusal before this charge was for less.
         if outcome.charged > 0 || check.counts_denied() {
             self.refusal_cache.forget(tag);
         }

@@ -1,22 +1,22 @@
 //! A bounded table of keys that this instance keeps units of: budget it borrowed, or charges that it
 //! has not told the store yet.
 //!
-//! Whoever decides finds a key's place and moves units with one compare-and-swap: no lock, no
-//! allocation. The word that is swapped holds the units, a *generation*, which changes whenever the
-//! place gets another meaning, and a bit that says that it is closed while that happens. So a swap that
-//! succeeds proves that everything read from the place before it belonged together, and nobody adds to
-//! a place that is being given up.
+//! A decision finds a key's slot and moves units with one compare-and-swap: no lock, no allocation.
+//! The swapped word holds the units, a *generation*, which changes whenever the slot gets another
+//! meaning, and a bit that closes the slot meanwhile. So a successful swap proves that everything
+//! read from the slot before it belonged together, and no units are added to a slot that is being
+//! released.
 
 use super::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// How many places a key can be in.
+/// Number of slots that a key can be in.
 const SLOTS_PER_SET: usize = 8;
 /// The units are in the lower bits of the word; the bit above them is set while the place is closed;
 /// the generation is above that.
 const UNIT_BITS: u32 = 40;
 const CLOSED_BIT: u64 = 1 << UNIT_BITS;
 const GENERATION_STEP: u64 = CLOSED_BIT << 1;
-/// What an answer can be made of.
+/// Number of facts that an answer can use.
 pub(super) const SLOT_FACTS: usize = 6;
 /// The most units of one place.
 pub(super) const UNITS_MAX: u64 = (1 << UNIT_BITS) - 1;
@@ -24,10 +24,11 @@ pub(super) const UNITS_MAX: u64 = (1 << UNIT_BITS) - 1;
 /// The table. Bound: made at once, and never grows; a key whose set is full has no place.
 #[derive(Debug)]
 pub(super) struct UnitTable<T> {
-    /// Whose each place is; 0 is nobody's. Apart from the places: a set of them is one line of memory.
+    /// The tag of each slot; 0 is a free one. Apart from the slots, so that a set of them is one
+    /// cache line.
     tags: Box<[AtomicU64]>,
     slots: Box<[UnitSlot<T>]>,
-    /// For each set, held by whoever gives a place to a key or takes it away.
+    /// One lock for each set, held while a slot is claimed or released.
     claiming: Box<[Mutex<()>]>,
 }
 
@@ -36,11 +37,12 @@ pub(super) struct UnitTable<T> {
 pub(super) struct UnitSlot<T> {
     /// Generation, whether it is closed, and units.
     word: AtomicU64,
-    /// Whose it is; 0 is nobody's. Written only while the place is closed.
+    /// The tag of its key; 0 if it is free. Written only while the slot is closed.
     tag: AtomicU64,
-    /// What an answer from this place is made of. Written by whoever holds the lock of `owner`.
+    /// The facts for answers from this slot. Written under the lock of `owner`.
     pub(super) facts: [AtomicU64; SLOT_FACTS],
-    /// Somebody is asking the store about this key already, or giving the place up.
+    /// True while a request to the store about this key is in flight, or the slot is being
+    /// released.
     busy: AtomicBool,
     owner: Mutex<Option<T>>,
 }
@@ -100,9 +102,9 @@ impl<T> UnitTable<T> {
         Some(&self.slots[number])
     }
 
-    /// As [`UnitTable::claim`], for whoever is going to ask the store about the key: the number of its
-    /// place, which is busy from then on. `None` also if it is already. Nobody gives it up meanwhile:
-    /// whoever wants to makes it busy first.
+    /// Claims like [`UnitTable::claim`] before a request to the store: returns the index of the
+    /// slot, which is busy from then on. `None` also if it is busy already. A busy slot is not
+    /// released by others.
     pub(super) fn claim_busy(&self, tag: u64, owner: impl FnOnce() -> T) -> Option<usize> {
         let _alone = lock(&self.claiming[self.set(tag)]);
         let number = match self.slot_number(tag, tag) {
@@ -118,7 +120,7 @@ impl<T> UnitTable<T> {
         Some(number)
     }
 
-    /// The place of this number, whoever's it is.
+    /// The slot of this index, with any owner.
     pub(super) fn at(&self, number: usize) -> &UnitSlot<T> {
         &self.slots[number]
     }
@@ -144,7 +146,7 @@ impl<T> UnitTable<T> {
         gone
     }
 
-    /// Every place that is somebody's, with its key.
+    /// Every slot that has a key, with its tag.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (u64, &UnitSlot<T>)> {
         let tags = self.tags.iter().map(|tag| tag.load(Ordering::Acquire));
         tags.zip(&self.slots).filter(|(tag, _)| *tag != 0)
@@ -156,7 +158,7 @@ impl<T> UnitTable<T> {
 }
 
 impl<T> UnitSlot<T> {
-    /// What its owner keeps. `None`: it was given up.
+    /// The owner's data; `None` if the slot was released.
     pub(super) fn owner(&self) -> MutexGuard<'_, Option<T>> {
         lock(&self.owner)
     }
@@ -165,7 +167,7 @@ impl<T> UnitSlot<T> {
         self.busy.load(Ordering::Acquire)
     }
 
-    /// Whether nobody else has made it busy: now it is.
+    /// Makes the slot busy; false if it already is.
     pub(super) fn try_set_busy(&self) -> bool {
         !self.busy.swap(true, Ordering::AcqRel)
     }
@@ -257,8 +259,8 @@ impl<T> UnitSlot<T> {
         }
         let word = self.word.load(Ordering::Acquire);
         let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
-        // Closed before anything else changes: whoever adds meanwhile has either added to this word, so
-        // that it stays, or finds it closed.
+        // Closed before anything else changes: units added meanwhile either are in this word, so
+        // that the slot stays, or find it closed.
         let free = word & (UNITS_MAX | CLOSED_BIT) == 0
             && self.word.compare_exchange(word, word | CLOSED_BIT, order, failed).is_ok();
         if free {
@@ -276,7 +278,7 @@ impl<T> UnitSlot<T> {
         word.unwrap_or_else(|word| word) & UNITS_MAX
     }
 
-    /// Lets others in again, as the next generation. Whoever sees this word sees what was written before.
+    /// Opens the slot as the next generation. A reader of this word sees everything written before.
     fn open(&self, units: u64) {
         let word = self.word.load(Ordering::Relaxed);
         let next = (word & !(UNITS_MAX | CLOSED_BIT)).wrapping_add(GENERATION_STEP) | units;
@@ -289,7 +291,8 @@ impl<T> UnitSlot<T> {
     }
 }
 
-/// What a panic left behind is whole: every change is one assignment.
+/// Locks a mutex even if it is poisoned: every change is one assignment, so a panic leaves it
+/// whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

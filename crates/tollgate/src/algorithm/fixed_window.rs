@@ -26,7 +26,7 @@
 //! With a calendar, windows are its days, weeks or months and last as long as those do. The state
 //! remembers when its window ends, so the calendar is read once per window.
 
-use super::{ServedInstant, Strategy, used_after_change};
+use super::{CompactState, ServedInstant, Strategy, are_exact, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Align, Limit, calendar};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -142,7 +142,31 @@ impl FixedWindowState {
     }
 }
 
+impl CompactState for FixedWindowState {
+    #[inline(always)]
+    fn to_numbers(self) -> [u64; 3] {
+        [self.mark, self.count, self.left]
+    }
+
+    #[inline(always)]
+    fn from_numbers([mark, count, left]: [u64; 3]) -> FixedWindowState {
+        FixedWindowState { mark, count, left }
+    }
+
+    fn memory_us(limit: &Limit) -> u64 {
+        limit.window_longest_us()
+    }
+}
+
 impl Strategy for FixedWindowState {
+    fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    fn is_possible(&self, limit: &Limit) -> bool {
+        are_exact(self.to_numbers()) && self.left <= limit.window_longest_us()
+    }
+
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         self.view(limit, now).judge(limit, cost)

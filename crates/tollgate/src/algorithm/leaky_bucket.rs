@@ -24,8 +24,8 @@
 //!   delay    = ⌈level(e) / rate⌉                 queue only: the backlog ahead
 //! ```
 
-use super::Strategy;
 use super::token_bucket::{self, ticks_to_wait};
+use super::{CompactState, Strategy, judge_and_charge};
 use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -42,7 +42,48 @@ impl LeakyBucketState {
     }
 }
 
+impl CompactState for LeakyBucketState {
+    #[inline(always)]
+    fn to_numbers(self) -> [u64; 3] {
+        self.0.to_numbers()
+    }
+
+    #[inline(always)]
+    fn from_numbers(numbers: [u64; 3]) -> LeakyBucketState {
+        LeakyBucketState(CompactState::from_numbers(numbers))
+    }
+
+    fn memory_us(limit: &Limit) -> u64 {
+        limit.full_refill_us()
+    }
+
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        if limit.is_queue() {
+            return judge_and_charge(self, limit, cost, now);
+        }
+        let (outcome, charged) = self.0.take_short(limit, cost, now)?;
+        Some((outcome, LeakyBucketState(charged)))
+    }
+
+    fn to_script_numbers(self, limit: &Limit) -> [u64; 3] {
+        self.0.to_script_numbers(limit)
+    }
+
+    fn from_script_numbers(limit: &Limit, numbers: [u64; 3]) -> Option<Self> {
+        CompactState::from_script_numbers(limit, numbers).map(LeakyBucketState)
+    }
+}
+
 impl Strategy for LeakyBucketState {
+    fn mark(&self) -> u64 {
+        self.0.mark
+    }
+
+    fn is_possible(&self, limit: &Limit) -> bool {
+        self.0.is_possible(limit)
+    }
+
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let outcome = self.0.judge(limit, cost, now);

@@ -1,4 +1,4 @@
-//! The five algorithms: pure, exact, without clock or storage.
+//! The algorithms: pure, exact, without clock or storage.
 //!
 //! Each algorithm is one file with one small state and the same four steps, the [`Strategy`]:
 //! *judge* reads a state and answers, *charge* writes what was granted, *refund* gives back,
@@ -15,12 +15,16 @@
 //!   functions makes sure that `now` is not merely old: see [`Now`](crate::clock::Now).
 //! * Otherwise only a charge moves the mark: neither peeks nor refusals nor refunds do.
 //! * Cost 0 is a peek: allowed and free. A cost above the capacity never passes.
+//!
+//! A new algorithm is a file here and its lines in this one: [`Algorithm`], [`State`] and
+//! `LimitStateKind` with their macros. Everything else in this crate walks [`Algorithm::ALL`] or goes
+//! through the traits [`Strategy`] and [`CompactState`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::decision::Outcome;
-use crate::limit::{Limit, LimitError, LimitStateKind, OnChange};
+use crate::limit::{Limit, LimitError, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
 mod divisor;
@@ -49,7 +53,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one list of algorithms: parsers, documents, tests and benchmarks walk it.
+    /// The one list of algorithms: parsers, documents, tests and benchmarks walk it. Snapshots and shared
+    /// stores number algorithms by it, so a new one goes to the end.
     pub const ALL: [Algorithm; 5] = [
         Algorithm::TokenBucket,
         Algorithm::LeakyBucket,
@@ -57,6 +62,17 @@ impl Algorithm {
         Algorithm::SlidingWindowLog,
         Algorithm::SlidingWindowCounter,
     ];
+
+    /// The names of [`Algorithm::ALL`], in the same order.
+    pub const NAMES: [&'static str; Algorithm::ALL.len()] = {
+        let mut names = [""; Algorithm::ALL.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = Algorithm::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
 
     /// The name used in rules files, on the command line and in metrics.
     pub const fn name(self) -> &'static str {
@@ -86,7 +102,7 @@ impl FromStr for Algorithm {
 
     fn from_str(name: &str) -> Result<Algorithm, LimitError> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+            let names = Algorithm::NAMES.join(", ");
             LimitError::new(format!("there is no algorithm {name:?}: write one of {names}"))
         })
     }
@@ -131,6 +147,13 @@ pub trait Strategy: Sized {
         Outcome { delay: asked.delay, ..self.judge(limit, 0, now) }
     }
 
+    /// The instant of the last charge.
+    fn mark(&self) -> u64;
+
+    /// Returns true if a state of this limit can have these numbers. States that come from a file or
+    /// another store have to be tested, because they may hold anything.
+    fn is_possible(&self, limit: &Limit) -> bool;
+
     /// Returns true if this state answers like a fresh one, so that it may be dropped.
     #[inline]
     fn is_fresh(&self, limit: &Limit, now: Micros) -> bool {
@@ -138,9 +161,113 @@ pub trait Strategy: Sized {
     }
 }
 
-/// The state of one key under one limit, of any algorithm.
+/// A state of three numbers. It fits completely in a slot of the table, and in a short value of a shared
+/// store.
+pub trait CompactState: Strategy + Copy {
+    /// The three numbers; the first is the mark.
+    fn to_numbers(self) -> [u64; 3];
+
+    /// The state of three numbers; see [`Strategy::is_possible`].
+    fn from_numbers(numbers: [u64; 3]) -> Self;
+
+    /// The longest time after its last charge for which a state without debt can differ from a fresh
+    /// one, in microseconds.
+    fn memory_us(limit: &Limit) -> u64;
+
+    /// Judges a take and charges it, if the fast path can. The new state counts only if the outcome is
+    /// allowed.
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        judge_and_charge(self, limit, cost, now)
+    }
+
+    /// The three numbers with which a script computes whose numbers are floats.
+    fn to_script_numbers(self, _limit: &Limit) -> [u64; 3] {
+        self.to_numbers()
+    }
+
+    /// The state of three numbers of a script; `None` if no state of this limit can have them.
+    fn from_script_numbers(_limit: &Limit, numbers: [u64; 3]) -> Option<Self> {
+        Some(Self::from_numbers(numbers))
+    }
+}
+
+#[inline(always)]
+fn judge_and_charge<S: CompactState>(
+    state: &S,
+    limit: &Limit,
+    cost: u64,
+    now: Micros,
+) -> Option<(Outcome, S)> {
+    let outcome = state.judge(limit, cost, now);
+    let mut charged = *state;
+    charged.charge(limit, cost, now);
+    (!outcome.jumped).then_some((outcome, charged))
+}
+
+/// The kind of state of a limit, and the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitStateKind {
+    Token,
+    Leaky,
+    Window,
+    /// A fixed window whose start depends on the key.
+    Staggered,
+    Counter,
+    Log,
+}
+
+impl LimitStateKind {
+    pub(crate) fn new(algorithm: Algorithm, precision: Precision, stagger: bool) -> LimitStateKind {
+        match (algorithm, precision) {
+            (Algorithm::TokenBucket, _) => LimitStateKind::Token,
+            (Algorithm::LeakyBucket, _) => LimitStateKind::Leaky,
+            (Algorithm::FixedWindow, _) if stagger => LimitStateKind::Staggered,
+            (Algorithm::FixedWindow, _) => LimitStateKind::Window,
+            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => LimitStateKind::Log,
+            (Algorithm::SlidingWindowCounter, Precision::Estimate) => LimitStateKind::Counter,
+        }
+    }
+
+    /// The kind of state, whatever the way to it.
+    #[inline(always)]
+    pub(crate) fn stored(self) -> LimitStateKind {
+        match self {
+            LimitStateKind::Staggered => LimitStateKind::Window,
+            kind => kind,
+        }
+    }
+}
+
+/// Runs code with the type of the state of a kind, if it is a [`CompactState`] that is reached directly;
+/// for others `else`.
+macro_rules! with_compact_state {
+    ($kind:expr, $type:ident => $code:expr, else $other:expr) => {
+        $crate::algorithm::with_compact_state!(
+            $kind, $type => $code, else $other,
+            Token($crate::algorithm::token_bucket::TokenBucketState),
+            Leaky($crate::algorithm::leaky_bucket::LeakyBucketState),
+            Window($crate::algorithm::fixed_window::FixedWindowState),
+            Counter($crate::algorithm::sliding_window_counter::SlidingCounterState),
+        )
+    };
+    ($kind:expr, $type:ident => $code:expr, else $other:expr, $($variant:ident($state:ty),)*) => {
+        match $kind {
+            $($crate::algorithm::LimitStateKind::$variant => {
+                type $type = $state;
+                $code
+            })*
+            $crate::algorithm::LimitStateKind::Staggered
+            | $crate::algorithm::LimitStateKind::Log => $other,
+        }
+    };
+}
+pub(crate) use with_compact_state;
+
+/// The state of one key under one limit, of any algorithm. `L` is the log, whose entries a store may keep
+/// in a place of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum State<L = sliding_window_log::SlidingLogState> {
     /// The state of a token bucket.
     Token(token_bucket::TokenBucketState),
     /// The state of a leaky bucket.
@@ -148,7 +275,7 @@ pub enum State {
     /// The state of a fixed window.
     Window(fixed_window::FixedWindowState),
     /// The state of a sliding window log, or of a counter in sub-buckets.
-    Log(sliding_window_log::SlidingLogState),
+    Log(L),
     /// The state of a sliding window counter.
     Counter(sliding_window_counter::SlidingCounterState),
 }
@@ -166,38 +293,100 @@ macro_rules! dispatch {
     };
 }
 
+/// Conversions that all compact states have in common.
+macro_rules! compact_states {
+    ($($variant:ident($state:ty),)*) => {
+        $(impl<L> From<$state> for State<L> {
+            #[inline]
+            fn from(state: $state) -> State<L> {
+                State::$variant(state)
+            }
+        })*
+
+        impl<L> State<L> {
+            /// The three numbers of a compact state; `None` for a log.
+            #[inline]
+            pub(crate) fn to_numbers(&self) -> Option<[u64; 3]> {
+                match self {
+                    $(State::$variant(state) => Some(state.to_numbers()),)*
+                    State::Log(_) => None,
+                }
+            }
+
+            /// The three numbers of a compact state with which a script computes; `None` for a log.
+            pub fn to_script_numbers(&self, limit: &Limit) -> Option<[u64; 3]> {
+                match self {
+                    $(State::$variant(state) => Some(state.to_script_numbers(limit)),)*
+                    State::Log(_) => None,
+                }
+            }
+
+            /// A copy with another kind of log.
+            #[inline]
+            pub(crate) fn with_log<M>(&self, log: impl FnOnce(&L) -> M) -> State<M> {
+                match self {
+                    $(State::$variant(state) => State::$variant(*state),)*
+                    State::Log(entries) => State::Log(log(entries)),
+                }
+            }
+
+            /// Copies another compact state of the same kind. Returns false if there is none.
+            pub(crate) fn copy_compact<M>(&mut self, other: &State<M>) -> bool {
+                match (self, other) {
+                    $((State::$variant(state), State::$variant(other)) => *state = *other,)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+compact_states! {
+    Token(token_bucket::TokenBucketState),
+    Leaky(leaky_bucket::LeakyBucketState),
+    Window(fixed_window::FixedWindowState),
+    Counter(sliding_window_counter::SlidingCounterState),
+}
+
+impl<L> State<L> {
+    /// The compact state of three numbers; `None` if the limit keeps a log.
+    #[inline]
+    pub(crate) fn from_numbers(limit: &Limit, numbers: [u64; 3]) -> Option<State<L>> {
+        with_compact_state!(
+            limit.kind.stored(),
+            S => Some(S::from_numbers(numbers).into()),
+            else None
+        )
+    }
+}
+
 impl State {
     /// The state of a key without any charge.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
-        match limit.kind {
-            LimitStateKind::Token => State::Token(token_bucket::TokenBucketState::fresh(now)),
-            LimitStateKind::Leaky => State::Leaky(leaky_bucket::LeakyBucketState::fresh(now)),
-            LimitStateKind::Window | LimitStateKind::Staggered => {
-                State::Window(fixed_window::FixedWindowState::fresh(now))
-            }
-            LimitStateKind::Log => State::Log(sliding_window_log::SlidingLogState::fresh(now)),
-            LimitStateKind::Counter => {
-                State::Counter(sliding_window_counter::SlidingCounterState::fresh(now))
-            }
-        }
+        State::from_numbers(limit, [now.as_u64(), 0, 0])
+            .unwrap_or_else(|| State::Log(sliding_window_log::SlidingLogState::fresh(now)))
     }
 
-    /// Returns true if a state of this limit can have these numbers. States that come from a file
-    /// or another store have to be tested, because they may hold anything.
+    /// The state of three numbers of a script; `None` if no state of this limit can have them, or if the
+    /// limit keeps a log.
+    pub fn from_script_numbers(limit: &Limit, numbers: [u64; 3]) -> Option<State> {
+        let state: State = with_compact_state!(
+            limit.kind.stored(),
+            S => S::from_script_numbers(limit, numbers)?.into(),
+            else return None
+        );
+        state.is_possible(limit).then_some(state)
+    }
+
+    /// The instant of the last charge.
+    pub fn mark(&self) -> u64 {
+        Strategy::mark(self)
+    }
+
+    /// Returns true if a state of this limit can have these numbers; see [`Strategy::is_possible`].
     pub fn is_possible(&self, limit: &Limit) -> bool {
-        let counts = |counts: [u64; 3]| counts.iter().all(|count| *count <= MAX_EXACT);
-        let bucket = |state: &token_bucket::TokenBucketState| {
-            state.mark <= MAX_EXACT && token_bucket::is_possible(limit, state.used, state.part)
-        };
-        match self {
-            State::Token(state) => bucket(state),
-            State::Leaky(leaky_bucket::LeakyBucketState(state)) => bucket(state),
-            State::Window(state) => {
-                counts([state.mark, state.count, 0]) && state.left <= limit.window_longest_us()
-            }
-            State::Counter(state) => counts([state.mark, state.current, state.previous]),
-            State::Log(state) => state.is_possible(limit),
-        }
+        Strategy::is_possible(self, limit)
     }
 
     /// Units left, rounded down; negative when in debt.
@@ -206,7 +395,13 @@ impl State {
     }
 }
 
-impl Strategy for State {
+impl<L: Strategy> Strategy for State<L> {
+    fn mark(&self) -> u64 {
+        dispatch!(self, state => state.mark())
+    }
+    fn is_possible(&self, limit: &Limit) -> bool {
+        dispatch!(self, state => state.is_possible(limit))
+    }
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         dispatch!(self, state => state.judge(limit, cost, now))
     }
@@ -266,6 +461,11 @@ pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
 /// The least lead of a mark over now that counts as a jump of the clock, for limits with a shorter
 /// horizon: threads pause, and the clocks of machines differ.
 pub const JUMP_US_MIN: u64 = 1_000_000;
+
+/// Returns true if numbers of a state are within the range of every store.
+fn are_exact(numbers: [u64; 3]) -> bool {
+    numbers.iter().all(|number| *number <= MAX_EXACT)
+}
 
 /// The largest lead of a state's mark over now that is not a jump of the clock, for a limit whose
 /// states are fresh again after `horizon_us`.

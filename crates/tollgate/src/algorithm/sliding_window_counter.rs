@@ -25,7 +25,7 @@
 //! sub-buckets instead: never above N in any trailing period, a little below it on average; that
 //! is the log of [`sliding_window_log`](super::sliding_window_log) with coarse instants.
 
-use super::{ServedInstant, Strategy, used_after_change};
+use super::{CompactState, ServedInstant, Strategy, are_exact, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -125,7 +125,31 @@ impl SlidingCounterState {
     }
 }
 
+impl CompactState for SlidingCounterState {
+    #[inline(always)]
+    fn to_numbers(self) -> [u64; 3] {
+        [self.mark, self.current, self.previous]
+    }
+
+    #[inline(always)]
+    fn from_numbers([mark, current, previous]: [u64; 3]) -> SlidingCounterState {
+        SlidingCounterState { mark, current, previous }
+    }
+
+    fn memory_us(limit: &Limit) -> u64 {
+        2 * limit.period_us()
+    }
+}
+
 impl Strategy for SlidingCounterState {
+    fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    fn is_possible(&self, _limit: &Limit) -> bool {
+        are_exact(self.to_numbers())
+    }
+
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let mut view = self.view(limit, now);

@@ -147,6 +147,15 @@ pub(crate) fn tick(limit: &Limit, instant: u64) -> u64 {
     LogTicks::of(limit).at(instant)
 }
 
+/// The longest time after its last charge for which a log can differ from an empty one, in
+/// microseconds. A sub-bucket counts until the end of the period after its own end.
+pub(crate) fn memory_us(limit: &Limit) -> u64 {
+    match limit.precision() {
+        Precision::Estimate => limit.period_us(),
+        Precision::Buckets(_) => 2 * limit.period_us(),
+    }
+}
+
 /// The last microsecond of a tick of this limit's log.
 pub(crate) fn last_instant(limit: &Limit, tick: u64) -> u64 {
     LogTicks::of(limit).start(tick + 1) - 1
@@ -183,24 +192,6 @@ impl<E: SlidingLogEntries> SlidingLogState<E> {
         let before = if first == 0 { self.base } else { self.entries.get(first - 1).sum };
         let total = self.last_sum().wrapping_sub(before);
         SlidingLogView { ticks, tick, moved, first, before, total, served }
-    }
-
-    /// Returns true if these can be the entries of a log: in order, none later than the mark, and
-    /// no more units than can be counted.
-    pub(crate) fn is_possible(&self, limit: &Limit) -> bool {
-        let (mut at, mut sum) = (0, 0);
-        let mut ordered = |entry: SlidingLogEntry| {
-            let next = entry.sum.wrapping_sub(self.base);
-            let is_next = at <= entry.at && sum <= next;
-            (at, sum) = (entry.at, next);
-            is_next
-        };
-        let len = self.entries.len();
-        self.mark <= MAX_EXACT
-            && len <= MAX_ENTRIES
-            && (0..len).all(|index| ordered(self.entries.get(index)))
-            && sum <= MAX_EXACT
-            && at <= tick(limit, self.mark)
     }
 
     fn last_sum(&self) -> u64 {
@@ -348,6 +339,27 @@ impl SlidingLogState {
 }
 
 impl<E: SlidingLogEntries> Strategy for SlidingLogState<E> {
+    fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    // Entries are in order, none is later than the mark, and there are no more units than can be counted.
+    fn is_possible(&self, limit: &Limit) -> bool {
+        let (mut at, mut sum) = (0, 0);
+        let mut ordered = |entry: SlidingLogEntry| {
+            let next = entry.sum.wrapping_sub(self.base);
+            let is_next = at <= entry.at && sum <= next;
+            (at, sum) = (entry.at, next);
+            is_next
+        };
+        let len = self.entries.len();
+        self.mark <= MAX_EXACT
+            && len <= MAX_ENTRIES
+            && (0..len).all(|index| ordered(self.entries.get(index)))
+            && sum <= MAX_EXACT
+            && at <= tick(limit, self.mark)
+    }
+
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let view = self.view(limit, now);
         let asked = view.total.saturating_add(cost);

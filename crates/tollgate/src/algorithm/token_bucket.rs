@@ -31,7 +31,7 @@
 //! in every second. The state keeps debt as whole units and the ticks of a unit that is partly
 //! refilled, because whole units keep their meaning when the numbers change.
 
-use super::{ServedInstant, Strategy, used_after_change};
+use super::{CompactState, ServedInstant, Strategy, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -78,12 +78,6 @@ impl TokenBucketState {
 pub(crate) fn max_debt(bucket: &BucketNumbers) -> u128 {
     let in_time = MAX_DEBT_US * u128::from(bucket.drain);
     in_time.min(u128::from(MAX_EXACT) * u128::from(bucket.unit))
-}
-
-/// Returns true if a bucket of this limit can ever hold these numbers.
-pub(crate) fn is_possible(limit: &Limit, used: u64, part: u64) -> bool {
-    let debt = TokenBucketState { mark: 0, used, part }.debt(limit);
-    part < limit.bucket.unit && debt <= max_debt(&limit.bucket)
 }
 
 /// Debt in microseconds of refill, and the remaining ticks. A script whose numbers are floats can
@@ -167,9 +161,11 @@ impl ShortNumbers {
 }
 
 impl TokenBucketState {
-    /// Does `judge` and `charge` in one, in half the instructions, for the ordinary case: short
-    /// numbers, a clock that moved on, no debt beyond the capacity. Returns `None` in all other
-    /// cases.
+    /// Does `judge` and `charge` in one for the ordinary case: short numbers, a clock that moved on, no
+    /// debt beyond the capacity. Returns `None` in all other cases.
+    ///
+    /// It repeats them because it pays: counted by callgrind, a whole `Limiter::check` takes 487
+    /// instructions instead of 621 if it is admitted, and 469 instead of 657 if it is refused.
     #[inline(always)]
     pub(crate) fn take_short(
         &self,
@@ -214,7 +210,47 @@ impl TokenBucketState {
     }
 }
 
+impl CompactState for TokenBucketState {
+    #[inline(always)]
+    fn to_numbers(self) -> [u64; 3] {
+        [self.mark, self.used, self.part]
+    }
+
+    #[inline(always)]
+    fn from_numbers([mark, used, part]: [u64; 3]) -> TokenBucketState {
+        TokenBucketState { mark, used, part }
+    }
+
+    fn memory_us(limit: &Limit) -> u64 {
+        limit.full_refill_us()
+    }
+
+    #[inline(always)]
+    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+        self.take_short(limit, cost, now)
+    }
+
+    fn to_script_numbers(self, limit: &Limit) -> [u64; 3] {
+        let RefillTime { whole, part } = RefillTime::of_debt(limit, &self);
+        [self.mark, whole, part]
+    }
+
+    fn from_script_numbers(limit: &Limit, [mark, whole, part]: [u64; 3]) -> Option<Self> {
+        RefillTime { whole, part }.debt_at(limit, mark)
+    }
+}
+
 impl Strategy for TokenBucketState {
+    fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    fn is_possible(&self, limit: &Limit) -> bool {
+        self.mark <= MAX_EXACT
+            && self.part < limit.bucket.unit
+            && self.debt(limit) <= max_debt(&limit.bucket)
+    }
+
     #[inline(always)]
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let bucket = &limit.bucket;

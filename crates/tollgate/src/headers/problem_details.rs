@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use super::{Policy, RateLimitReply};
 use crate::decision::{MAX_LIMITS, Refusal};
+use crate::display_fn::DisplayFn;
 
 /// The body of a refusal: JSON of RFC 9457, with the members `error`, `message` and `retryAfter`
 /// for clients that know no problem types. `Display` writes it.
@@ -38,7 +39,7 @@ impl ProblemDetails<'_> {
     /// The member `message`, one sentence or two for people.
     pub fn message(&self) -> impl fmt::Display {
         let (cause, advice) = (self.cause(), self.advice());
-        fmt::from_fn(move |f| write!(f, "{cause} {advice}"))
+        DisplayFn(move |f: &mut fmt::Formatter<'_>| write!(f, "{cause} {advice}"))
     }
 
     fn cause(&self) -> &'static str {
@@ -63,7 +64,7 @@ impl ProblemDetails<'_> {
 
     /// The member `detail`: which limits refused, and what to do.
     pub fn detail(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| {
+        DisplayFn(|f: &mut fmt::Formatter<'_>| {
             match self.refusal {
                 Refusal::OverLimit => {
                     self.write_limits(f, |_| true)?;
@@ -107,7 +108,7 @@ impl ProblemDetails<'_> {
 
     fn advice(&self) -> impl fmt::Display + use<> {
         let retry_after_s = self.reply.retry_after_s();
-        fmt::from_fn(move |f| match retry_after_s {
+        DisplayFn(move |f: &mut fmt::Formatter<'_>| match retry_after_s {
             Some(seconds) => write!(f, "Retry in {seconds} s."),
             None => f.write_str("Waiting does not help."),
         })

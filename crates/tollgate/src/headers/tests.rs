@@ -6,6 +6,7 @@ use super::problem_details::write_json;
 use super::*;
 use crate::check::Check;
 use crate::decision::DecidedBy;
+use crate::display_fn::DisplayFn;
 use crate::limit::CalendarUnit;
 
 const EVERY: [Dialect; 3] = Dialect::ALL;
@@ -359,7 +360,7 @@ fn json_text_is_escaped() {
         ("", ""),
     ];
     for (text, want) in rows {
-        let json = fmt::from_fn(|f| write_json(f, text)).to_string();
+        let json = DisplayFn(|f: &mut fmt::Formatter<'_>| write_json(f, text)).to_string();
         assert_eq!(json, format!("\"{want}\""));
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::bucket_numbers::BucketNumbers;
 use super::calendar::Calendar;
 use super::identity::{limit_fingerprint, state_kind_hash};
-use super::options::{Align, LimitOptions, LimitStateKind, OnChange, Precision};
+use super::options::{Align, LimitOptions, OnChange, Precision};
 use super::validation::{check_calendar, check_name, check_options, checked_count, checked_period};
 use super::{Limit, LimitError, MAX_PERIOD_US, notation};
-use crate::algorithm::{Algorithm, Divisor};
+use crate::algorithm::{Algorithm, Divisor, LimitStateKind};
 use crate::hash::public_hash;
 
 /// A description of a limit; [`LimitBuilder::build`] checks it.
@@ -115,7 +115,7 @@ impl LimitBuilder {
             fingerprint: limit_fingerprint(kind, self.options, [self.units, capacity]),
             name: self.name.into(),
             algorithm,
-            kind: LimitStateKind::of(algorithm, &self.options),
+            kind: LimitStateKind::new(algorithm, self.options.precision, self.options.stagger),
             units: self.units,
             period,
             capacity,

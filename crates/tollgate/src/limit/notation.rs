@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::bucket_numbers::gcd;
 use super::{CalendarUnit, Limit, LimitBuilder, LimitError, Precision};
 use crate::algorithm::Algorithm;
+use crate::display_fn::DisplayFn;
 
 /// Names and lengths of units. The first name of each row is the canonical one.
 const UNITS: [(&[&str], u64); 7] = [
@@ -234,7 +235,7 @@ pub(super) fn show_period(micros: u64) -> String {
 impl Limit {
     /// The bare rate, N per period, as people write it: `100/minute`, `5000/month`.
     pub fn rate(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| match self.calendar() {
+        DisplayFn(|f: &mut fmt::Formatter<'_>| match self.calendar() {
             Some(calendar) => write!(f, "{}/{}", self.units, calendar.unit()),
             None => write!(f, "{}/{}", self.units, show_period(self.period)),
         })
@@ -243,7 +244,7 @@ impl Limit {
 
 impl fmt::Display for Limit {
     /// Writes `100/minute burst 20`, with the algorithm if the short form would mean another one;
-    /// by the calendar `1000/day in Europe/Berlin`. Alignment, stagger and [`OnChange`] are not
+    /// by the calendar `1000/day in Europe/Berlin`. Alignment, stagger and `OnChange` are not
     /// shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rate())?;

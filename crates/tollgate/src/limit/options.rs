@@ -1,6 +1,5 @@
-//! Options of a limit beside its numbers, and the kind of state that they lead to.
+//! Options of a limit beside its numbers.
 
-use crate::algorithm::Algorithm;
 use crate::time::Micros;
 
 /// The start of fixed windows.
@@ -57,29 +56,4 @@ pub(super) struct LimitOptions {
     pub(super) stagger: bool,
     pub(super) precision: Precision,
     pub(super) on_change: OnChange,
-}
-
-/// The kind of state of a limit, and the way to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LimitStateKind {
-    Token,
-    Leaky,
-    Window,
-    /// A fixed window whose start depends on the key.
-    Staggered,
-    Counter,
-    Log,
-}
-
-impl LimitStateKind {
-    pub(super) fn of(algorithm: Algorithm, options: &LimitOptions) -> LimitStateKind {
-        match (algorithm, options.precision) {
-            (Algorithm::TokenBucket, _) => LimitStateKind::Token,
-            (Algorithm::LeakyBucket, _) => LimitStateKind::Leaky,
-            (Algorithm::FixedWindow, _) if options.stagger => LimitStateKind::Staggered,
-            (Algorithm::FixedWindow, _) => LimitStateKind::Window,
-            (Algorithm::SlidingWindowLog, _) | (_, Precision::Buckets(_)) => LimitStateKind::Log,
-            (Algorithm::SlidingWindowCounter, Precision::Estimate) => LimitStateKind::Counter,
-        }
-    }
 }

@@ -14,7 +14,8 @@ use crate::decision::{Decision, Outcome, Receipt};
 use crate::time::{Micros, Wait};
 
 pub mod breaker;
-
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod memory;
 pub mod stored_state;
 

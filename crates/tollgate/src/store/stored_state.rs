@@ -4,6 +4,8 @@
 //! the functions that the memory store runs in its slots, so that it has the same answer in every
 //! store.
 
+use std::borrow::Cow;
+
 use arrayvec::ArrayVec;
 
 use crate::algorithm::State;
@@ -36,6 +38,90 @@ impl LimitCheck for StoredCheck<'_> {
 
     fn limit(&self) -> &Limit {
         self.limit
+    }
+}
+
+/// The limits of checks as they apply to their keys: see [`Limit::for_key`].
+pub fn limits_for_keys<'a>(checks: &[Check<'a>]) -> Vec<Cow<'a, Limit>> {
+    checks.iter().map(|check| check.limit.for_key(check.key.as_bytes())).collect()
+}
+
+/// The checks of a request, with the state that each of them uses.
+///
+/// Checks of the same limit and key share a state. Limits that differ only in their numbers would share
+/// one as well; within one request that is never intended, so each gets its own, a *twin*.
+#[derive(Debug)]
+pub struct StateAssignment<'a> {
+    checks: ArrayVec<StoredCheck<'a>, MAX_LIMITS>,
+    /// Index of the state of each check.
+    places: ArrayVec<usize, MAX_LIMITS>,
+    /// Index of the first check of each state.
+    first_checks: ArrayVec<usize, MAX_LIMITS>,
+}
+
+impl<'a> StateAssignment<'a> {
+    /// Assigns states to at most [`MAX_LIMITS`] checks, whose limits are those of [`limits_for_keys`].
+    ///
+    /// # Panics
+    ///
+    /// If there are more checks: [`answer_without_store`] refuses such a request.
+    pub fn new(checks: &[Check<'a>], limits: &'a [Cow<'a, Limit>]) -> StateAssignment<'a> {
+        let mut request = StateAssignment {
+            checks: ArrayVec::new(),
+            places: ArrayVec::new(),
+            first_checks: ArrayVec::new(),
+        };
+        for (check, limit) in checks.iter().zip(limits) {
+            request.push(*check, limit);
+        }
+        request
+    }
+
+    fn push(&mut self, check: Check<'a>, limit: &'a Limit) {
+        let (mut same, mut twins) = (None, 0);
+        for (index, other) in self.checks.iter().enumerate() {
+            if other.check.key == check.key && other.limit.id() == limit.id() {
+                twins = twins.max(other.twin + 1);
+                if other.limit.fingerprint() == limit.fingerprint() {
+                    same = same.or(Some(index));
+                }
+            }
+        }
+        let (place, twin) = match same {
+            Some(same) => (self.places[same], self.checks[same].twin),
+            None => {
+                self.first_checks.push(self.checks.len());
+                (self.first_checks.len() - 1, twins)
+            }
+        };
+        self.checks.push(StoredCheck { check, limit, twin });
+        self.places.push(place);
+    }
+
+    /// The checks, in the order of the request.
+    pub fn checks(&self) -> &[StoredCheck<'a>] {
+        &self.checks
+    }
+
+    /// Index of the state of each check.
+    pub fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    /// The first check of each state: its limit, key and twin identify the state.
+    pub fn first_checks(&self) -> impl ExactSizeIterator<Item = &StoredCheck<'a>> + Clone {
+        self.first_checks.iter().map(|index| &self.checks[*index])
+    }
+
+    /// Decides the request on its states, one for each of [`StateAssignment::first_checks`]; see
+    /// [`decide`].
+    pub fn decide(
+        &self,
+        states: &mut [StoredState],
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        decide(&self.checks, &self.places, states, now, outcomes)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Who is calling, found in another way: lists are parsed whole, by trying what could be meant, and
-//! only then is it decided who counts. Slow, and as the documentation says it.
+//! An oracle for the caller's identity: it parses whole lists by trying every reading, and only then decides which
+//! entry counts. It is slow and follows the documentation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use tollgate_rules::{Identify, Identity};
 
 type OracleHeaders<'a> = [(&'a str, String)];
 
-/// Who is calling.
+/// Identifies the caller.
 pub fn oracle<'a>(
     identify: &Identify,
     peer: IpAddr,
@@ -64,14 +64,14 @@ fn client<'a>(identify: &Identify, peer: IpAddr, all: &dyn Fn(&str) -> Vec<&'a s
     chain[trusted.min(chain.len() - 1)]
 }
 
-/// The lines of a header as one list, and where its last 2,048 bytes begin.
+/// The lines of a header as one list, and the start of its last 2,048 bytes.
 fn joined(lines: &[&str]) -> Option<(String, usize)> {
     let list = lines.join(",");
     let seen_from = list.len().saturating_sub(2_048);
     (!lines.is_empty()).then_some((list, seen_from))
 }
 
-/// What the entries of `X-Forwarded-For` say, the last one first.
+/// The addresses in `X-Forwarded-For`, the last one first.
 fn addresses(lines: &[&str]) -> Vec<Option<IpAddr>> {
     let Some((list, seen_from)) = joined(lines) else { return Vec::new() };
     let mut found = Vec::new();
@@ -88,8 +88,8 @@ fn addresses(lines: &[&str]) -> Vec<Option<IpAddr>> {
     found
 }
 
-/// What the elements of `ForwardedRequest` say, the last one first. An element is whatever, at the end of
-/// what is left, can be read as one.
+/// The addresses in `Forwarded`, the last one first. An element is any end of the remaining text that parses
+/// as one.
 fn elements(lines: &[&str]) -> Vec<Option<IpAddr>> {
     let Some((list, seen_from)) = joined(lines) else { return Vec::new() };
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ fn element(text: &str) -> Option<Option<IpAddr>> {
     }
 }
 
-/// What stands between semicolons that are not in quotes; all quotes must be closed.
+/// The texts between semicolons that are not in quotes; `None` if a quote is not closed.
 fn pairs(text: &str) -> Option<Vec<String>> {
     let mut pairs = vec![String::new()];
     let (mut quoted, mut escaped) = (false, false);
@@ -173,7 +173,7 @@ fn unescaped(text: &str) -> Option<String> {
     (!escaped).then_some(out)
 }
 
-/// The bits of an address that a network fixes are the network's.
+/// Returns true if the address is in a trusted network.
 pub fn is_trusted(identify: &Identify, ip: IpAddr) -> bool {
     identify.trusted_peers.iter().any(|net| match (net.network(), ip) {
         (IpAddr::V4(net_ip), IpAddr::V4(ip)) => {
@@ -243,7 +243,7 @@ fn address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// What stands for an API key.
+/// The hash that replaces an API key.
 pub fn hash(key: &str) -> String {
     let digits: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{}", &digits[..32])

@@ -13,8 +13,7 @@ use super::reply_allowance::{Allowance, OWN_BYTES};
 use super::request::{CommandParser, ParserStep};
 use super::rule_check_batch::RuleCheckBatch;
 use super::session::{ReplyMode, RespSession};
-use super::throttle::ThrottleCommand;
-use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
+use super::throttle_batch::ThrottleBatch;
 use crate::listeners::watchdog::ConnectionActivity;
 
 /// Maximum number of commands that run before other connections of the same worker get their turn.
@@ -145,23 +144,9 @@ impl<'d> CommandLoop<'d> {
         }
         let CommandLoop { listener, input, parser, throttle_batch: batch, replies, .. } = self;
         let (args, (bytes, offset)) = (parser.args(input.unread()), input.bytes_and_offset());
-        let (begin, end) = args.range(1);
-        let key = (begin + offset as u32, end + offset as u32);
-        let call = ThrottleCommand::read(args);
-        let mut added = call.and_then(|call| Ok((call, batch.add(listener, &call, key)?)));
-        if let Ok((_, BatchAddResult::Queued)) = added {
-            return;
+        if let Err(unqueued) = batch.queue(listener, args, offset) {
+            unqueued.run(listener, batch, bytes, replies).await;
         }
-        if !batch.is_empty() {
-            batch.decide(listener, bytes, replies).await;
-        }
-        if let Ok((call, BatchAddResult::Full)) = added {
-            added = batch.add(listener, &call, key).map(|added| (call, added));
-            if let Ok((_, BatchAddResult::Queued)) = added {
-                return;
-            }
-        }
-        throttle_batch::reply_unqueued(listener, added, replies).await;
     }
 
     /// Adds a `TG.CHECK` or `TG.PEEK` to a batch, if the store has to be waited for: then their waits overlap.

@@ -8,8 +8,7 @@ use super::replies::Replies;
 use super::request::RespArgs;
 use super::session::{self, RespSession};
 use super::tg_commands::{self, TgCheckCommand};
-use super::throttle::ThrottleCommand;
-use super::throttle_batch::{self, BatchAddResult, ThrottleBatch};
+use super::throttle_batch::ThrottleBatch;
 
 /// First words of HTTP requests, which a web page can make a browser send to this port: the connection closes, so that
 /// no line of the body runs as a command.
@@ -111,10 +110,9 @@ async fn throttle_one(
     args: RespArgs<'_>,
     replies: &mut Replies,
 ) {
-    let call = ThrottleCommand::read(args);
-    match call.and_then(|call| Ok((call, batch.add(listener, &call, args.range(1))?))) {
-        Ok((_, BatchAddResult::Queued)) => batch.decide(listener, args.bytes(), replies).await,
-        unqueued => throttle_batch::reply_unqueued(listener, unqueued, replies).await,
+    match batch.queue(listener, args, 0) {
+        Ok(()) => batch.decide(listener, args.bytes(), replies).await,
+        Err(unqueued) => unqueued.run(listener, batch, args.bytes(), replies).await,
     }
 }
 

@@ -12,6 +12,7 @@ use super::RespListener;
 use super::commands::RespCommand;
 use super::counters::RespErrorKind;
 use super::replies::Replies;
+use super::request::RespArgs;
 use super::throttle::{self, ThrottleCommand, ThrottleError};
 use super::throttle_limits::{LimitInUse, LimitLookup, ParsedLimit, ThrottleParams};
 
@@ -42,7 +43,7 @@ struct QueuedThrottle {
 
 /// Result of adding a call.
 #[derive(Debug)]
-pub(super) enum BatchAddResult {
+enum BatchAddResult {
     /// The call waits to be decided.
     Queued,
     /// The reply: the parameters allow nothing.
@@ -65,9 +66,31 @@ impl ThrottleBatch {
         self.calls.is_empty()
     }
 
-    /// Adds a call; `key` is the range of its key.
+    /// Adds a call, whose command begins at this offset of the bytes that [`ThrottleBatch::decide`] gets.
     #[inline]
-    pub(super) fn add<'a>(
+    pub(super) fn queue<'a>(
+        &mut self,
+        listener: &RespListener,
+        args: RespArgs<'a>,
+        offset: usize,
+    ) -> Result<(), Box<UnqueuedThrottle<'a>>> {
+        let (begin, end) = args.range(1);
+        let key_range = (begin + offset as u32, end + offset as u32);
+        let call = match ThrottleCommand::read(args) {
+            Ok(call) => call,
+            Err(error) => return Err(Box::new(UnqueuedThrottle { key_range, added: Err(error) })),
+        };
+        match self.add(listener, &call, key_range) {
+            Ok(BatchAddResult::Queued) => Ok(()),
+            other => {
+                let added = other.map(|added| (call, added));
+                Err(Box::new(UnqueuedThrottle { key_range, added }))
+            }
+        }
+    }
+
+    #[inline]
+    fn add<'a>(
         &mut self,
         listener: &RespListener,
         call: &ThrottleCommand<'a>,
@@ -241,8 +264,39 @@ impl ThrottleBatch {
     }
 }
 
+/// A call that cannot wait in the batch, or not before the calls that wait are decided. Boxed, so that the common case
+/// returns nothing large.
+#[derive(Debug)]
+pub(super) struct UnqueuedThrottle<'a> {
+    key_range: (u32, u32),
+    added: Result<(ThrottleCommand<'a>, BatchAddResult), ThrottleError<'a>>,
+}
+
+impl UnqueuedThrottle<'_> {
+    /// Decides the waiting calls, whose keys `base` holds, then this one or adds it to the empty batch.
+    pub(super) async fn run(
+        self: Box<Self>,
+        listener: &RespListener,
+        batch: &mut ThrottleBatch,
+        base: &[u8],
+        replies: &mut Replies,
+    ) {
+        if !batch.is_empty() {
+            batch.decide(listener, base, replies).await;
+        }
+        let UnqueuedThrottle { key_range, mut added } = *self;
+        if let Ok((call, BatchAddResult::Full)) = added {
+            added = batch.add(listener, &call, key_range).map(|added| (call, added));
+        }
+        if !matches!(added, Ok((_, BatchAddResult::Queued))) {
+            // Boxed: the future is large, and most connections never need it.
+            Box::pin(reply_unqueued(listener, added, replies)).await;
+        }
+    }
+}
+
 /// Replies to a call that cannot wait in a batch. All calls before it have been decided.
-pub(super) async fn reply_unqueued(
+async fn reply_unqueued(
     listener: &RespListener,
     added: Result<(ThrottleCommand<'_>, BatchAddResult), ThrottleError<'_>>,
     replies: &mut Replies,
@@ -253,8 +307,7 @@ pub(super) async fn reply_unqueued(
         Ok((call, BatchAddResult::DecideAlone(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
             let now = gatekeeper.clock_instant(gatekeeper.now());
-            // Boxed: the future is large, and most connections never need it.
-            let decision = Box::pin(gatekeeper.decide_check(&check, now)).await;
+            let decision = gatekeeper.decide_check(&check, now).await;
             throttle::reply(limit.capacity(), &decision)
         }
         Ok((call, BatchAddResult::DecideInOverflow(limit))) => {

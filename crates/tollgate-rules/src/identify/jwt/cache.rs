@@ -1,5 +1,5 @@
 //! Tokens that were verified, by their hash, so that a signature is verified once and not for each
-//! request. Refused ones are not kept: strangers can make any number of them.
+//! request. Rejected tokens are not kept, because anybody can make any number of them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,13 +7,13 @@ use tollgate::Micros;
 
 use super::VerifiedToken;
 
-/// How many places there are where a token may be, by its hash.
+/// Number of sets; the hash of a token selects one.
 const SETS: usize = 512;
-/// How many tokens are kept at one place. 512 × 8 are 4,096, about 2.5 MiB if all claims are as long
-/// as they can be.
+/// Number of tokens in one set. 512 × 8 are 4,096, about 2.5 MiB if all claims have the maximum
+/// length.
 const WAYS: usize = 8;
 
-/// At most 4,096 verified tokens. Who has no room takes the place of the oldest of its set.
+/// At most 4,096 verified tokens. A new token replaces the oldest of a full set.
 pub(super) struct JwtCache {
     /// Bound: `SETS` lists of `WAYS` tokens. A lock is held for a comparison of 8 hashes.
     sets: Box<[Mutex<Vec<JwtCacheEntry>>]>,
@@ -33,7 +33,7 @@ impl JwtCache {
         &self.sets[usize::from(u16::from_be_bytes([digest[0], digest[1]])) % SETS]
     }
 
-    /// What a token says, if it is known and counts now.
+    /// The claims of a token, if it is in the cache and valid now.
     pub(super) fn get(&self, digest: &[u8; 32], now: Micros) -> Option<VerifiedToken> {
         let set = self.set(digest).lock().unwrap_or_else(PoisonError::into_inner);
         let entry = set.iter().find(|entry| entry.digest == *digest)?;

@@ -1,8 +1,7 @@
 //! The keys that may sign tokens: read from a JSON Web Key Set, from PEM or from a secret.
 //!
 //! Each key has its own algorithms, which follow from what kind of key it is. So a token cannot
-//! choose to have a public key taken for a secret. What is said about a file never shows what is in
-//! it.
+//! choose to have a public key taken for a secret. Messages about a file never show its contents.
 
 use jsonwebtoken::crypto::verify;
 use jsonwebtoken::jwk::Jwk;
@@ -27,7 +26,7 @@ pub(super) struct JwtKeys {
 struct JwtKey {
     /// Its name, if it has one.
     kid: Option<Box<str>>,
-    /// What it may sign with.
+    /// The algorithms that the key may sign with.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
@@ -59,13 +58,13 @@ impl JwtKeys {
             many if many > KEYS_MAX => Err(Problem::new(format!(
                 "the keys file has {many} keys; at most {KEYS_MAX} are used"
             ))
-            .hint("take out keys that sign no more, or name fewer `algorithms`")),
+            .hint("remove keys that no longer sign, or name fewer `algorithms`")),
             _ => Ok(JwtKeys { keys }),
         }
     }
 
-    /// Whether one of them has signed a token. A token that names its key is verified with that one,
-    /// or with those that have no name; one that names none, with all of its algorithm.
+    /// Returns true if one of the keys has signed the token. A token that names its key is verified
+    /// with that key or with keys without a name; any other with all keys of its algorithm.
     pub(super) fn have_signed(&self, token: &str, header: &Header) -> bool {
         let Some((message, signature)) = token.rsplit_once('.') else { return false };
         let named = |key: &&JwtKey| match (&key.kid, &header.kid) {
@@ -94,7 +93,7 @@ fn read_json(text: &str) -> Result<Vec<JwtKey>, Problem> {
         (None, Some(_)) => std::slice::from_ref(&value),
         _ => {
             return Err(Problem::new("the keys file is JSON, but not a JSON Web Key Set")
-                .hint("write `{\"keys\": [...]}`, as whoever issues the tokens publishes it"));
+                .hint("write `{\"keys\": [...]}`, as the issuer of the tokens publishes it"));
         }
     };
     let read = |(index, one)| read_jwk(one, index + 1).transpose();
@@ -122,7 +121,7 @@ fn read_jwk(value: &Value, number: usize) -> Result<Option<JwtKey>, Problem> {
     }
     let bad = || {
         Problem::new(format!("key {number} of the keys file cannot be read"))
-            .hint("copy it again from whoever issues the tokens")
+            .hint("copy it again from the issuer of the tokens")
     };
     let jwk: Jwk = serde_json::from_value(value.clone()).map_err(|_| bad())?;
     let key = DecodingKey::from_jwk(&jwk).map_err(|_| bad())?;
@@ -146,7 +145,7 @@ fn read_pem(text: &str) -> Result<Vec<JwtKey>, Problem> {
         }
         if label == "CERTIFICATE" {
             return Err(Problem::new("the keys file has a certificate, not a public key")
-                .hint("take the key out of it: `openssl x509 -in cert.pem -pubkey -noout`"));
+                .hint("extract the public key: `openssl x509 -in cert.pem -pubkey -noout`"));
         }
         let (body, after) = body.split_once(&format!("-----END {label}-----")).ok_or_else(bad)?;
         let pem = format!("-----BEGIN {label}-----{body}-----END {label}-----\n");
@@ -190,7 +189,7 @@ fn read_secret(bytes: &[u8], allowed: &[Algorithm]) -> Result<JwtKey, Problem> {
 }
 
 fn is_private() -> Problem {
-    Problem::new("the keys file has a private key, which only whoever issues tokens should have")
+    Problem::new("the keys file has a private key, which only the issuer of the tokens should have")
         .hint("write the public key: `openssl pkey -in private.pem -pubout`")
 }
 

@@ -3,7 +3,7 @@ use crate::facts::Facts;
 use crate::key_template::KeyFacts;
 use crate::normalized_facts::NormalizedFacts;
 
-/// Of the API key `abc`.
+/// The hash of the API key `abc`.
 const HASH: &str = "sha256:ba7816bf8f01cfea414140de5dae2223";
 
 fn one(name: &str, value: &str) -> Result<KeyBuf, &'static str> {
@@ -131,7 +131,7 @@ impl KeyTextRandom {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
     }
 
-    /// Of pieces that matter to whoever reads keys; never empty.
+    /// A text of pieces that have a meaning in keys; never empty.
     fn text(&mut self) -> String {
         const PIECES: [&str; 24] = [
             ",", "%", "2C", "%2C", "%25", "%0a", "%20", "%2F", " ", "\t", "\n", "\0", "\u{7f}",

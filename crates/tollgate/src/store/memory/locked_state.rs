@@ -10,7 +10,7 @@ use super::slot_state::SlotState;
 
 impl DetachState for SlotState<'_> {
     fn detached_copy(&self) -> Self {
-        SlotState::detached_copy(self)
+        self.independent_copy()
     }
 }
 
@@ -33,7 +33,7 @@ impl MemoryStore {
                 old.and_then(|old| Some((old, SlotState::from_record(old, record, &self.arena)?)));
             let Some((old, state)) = opened else {
                 return CarriedState::replacing_unreadable(
-                    SlotState::fresh(limit, now, &self.arena),
+                    SlotState::fresh_in_slot(limit, now, &self.arena),
                     purpose,
                 );
             };

@@ -33,13 +33,11 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::algorithm::{
-    self, State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, token_bucket,
-};
+use crate::algorithm::{self, CompactState, LimitStateKind, State, Strategy, with_compact_state};
 use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
-use crate::limit::{Limit, LimitStateKind};
+use crate::limit::Limit;
 use crate::store::carried_state::{CarriedState, ChargeReason, Purpose};
 use crate::store::one_check::ChargePlan;
 use crate::time::{Micros, Wait};
@@ -48,7 +46,7 @@ use arena::Arena;
 use numbers::{BLOCK_TAG, Numbers, TagGuard};
 use secret::HashSecret;
 use slot::SlotRecord;
-use slot_state::{CompactState, SlotState};
+use slot_state::SlotState;
 use table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth, UsedShare};
 
 pub use snapshot::{RestoreReport, SnapshotError};
@@ -237,23 +235,11 @@ impl MemoryStore {
         if !plain || self.blocked_for(subject, now.instant()).is_some() {
             return answer(self.decide_slow(check, subject, now));
         }
-        match check.limit.kind {
-            LimitStateKind::Token => {
-                self.take::<token_bucket::TokenBucketState, T>(check, subject, now, answer)
-            }
-            LimitStateKind::Leaky => {
-                self.take::<leaky_bucket::LeakyBucketState, T>(check, subject, now, answer)
-            }
-            LimitStateKind::Window => {
-                self.take::<fixed_window::FixedWindowState, T>(check, subject, now, answer)
-            }
-            LimitStateKind::Counter => self.take::<sliding_window_counter::SlidingCounterState, T>(
-                check, subject, now, answer,
-            ),
-            LimitStateKind::Staggered | LimitStateKind::Log => {
-                answer(self.decide_slow(check, subject, now))
-            }
-        }
+        with_compact_state!(
+            check.limit.kind,
+            S => self.take::<S, T>(check, subject, now, answer),
+            else answer(self.decide_slow(check, subject, now))
+        )
     }
 
     /// The hot path: the key is in the table (an empty key never is), its numbers are unchanged,
@@ -278,14 +264,16 @@ impl MemoryStore {
             if seen.key != key || record.tag != tag {
                 return answer(self.decide_slow(check, subject, now));
             }
-            let Some((outcome, charged)) = S::unpack(record).take(limit, cost, instant) else {
+            let Some((outcome, charged)) =
+                S::from_numbers(record.numbers()).take(limit, cost, instant)
+            else {
                 return answer(self.decide_slow(check, subject, now));
             };
             if !outcome.allowed || cost == 0 {
                 return answer(Decision::of_one(limit, outcome, 0, instant));
             }
             if let Some(mut locked) = slot.lock_if_unchanged(&seen) {
-                locked.write(charged.pack(tag));
+                locked.write(SlotRecord::of_numbers(charged.to_numbers(), tag));
                 drop(locked);
                 return answer(Decision::of_one(limit, outcome, cost, instant));
             }
@@ -436,7 +424,7 @@ impl MemoryStore {
                 return Ok(result);
             }
             let now = now.instant();
-            let mut opened = CarriedState::new(SlotState::fresh(limit, now, &self.arena));
+            let mut opened = CarriedState::new(SlotState::fresh_in_slot(limit, now, &self.arena));
             let result = act(&mut opened, now);
             let policy = self.policy(now);
             let Some(record) = self.close_state(opened, limit, tag) else {
@@ -597,8 +585,8 @@ impl MemoryStore {
         let limit = &*check.limit.for_key(check.key.as_bytes());
         let subject = self.secret.hash(check.key.as_bytes());
         let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::Read);
-        let copied = self.update(limit, subject, Now::at(now), place, purpose, |opened, now| {
-            opened.state().copy(limit, now)
+        let copied = self.update(limit, subject, Now::at(now), place, purpose, |opened, _| {
+            opened.state().copy()
         });
         let Ok((mut state, _)) = copied else { return Wait::NEVER };
         let mut at = now;
@@ -644,7 +632,7 @@ impl MemoryStore {
                 drop(locked);
                 return self.free_idle_logs(now);
             }
-            let mut copy = SlotState::fresh(limit, now, &self.arena);
+            let mut copy = SlotState::fresh_in_slot(limit, now, &self.arena);
             if !copy.become_copy_of(state) {
                 return;
             }

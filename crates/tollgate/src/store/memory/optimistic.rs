@@ -8,16 +8,15 @@
 
 use arrayvec::ArrayVec;
 
-use crate::algorithm::{fixed_window, leaky_bucket, sliding_window_counter, token_bucket};
+use crate::algorithm::{CompactState, with_compact_state};
 use crate::check::{Act, Check};
 use crate::decision::{Decision, MAX_LIMITS, Outcome};
-use crate::limit::{Limit, LimitStateKind};
+use crate::limit::Limit;
 use crate::time::Micros;
 
 use super::MemoryStore;
 use super::several_limits::LockedCheck;
 use super::slot::{LockedSlot, Slot, SlotRecord, SlotSnapshot};
-use super::slot_state::CompactState;
 
 /// A slot, its content when it was judged, and the record to be written.
 struct SlotWrite<'a> {
@@ -106,18 +105,8 @@ fn take(
         cost: u64,
         now: Micros,
     ) -> Option<(Outcome, SlotRecord)> {
-        let (outcome, charged) = S::unpack(record).take(limit, cost, now)?;
-        Some((outcome, charged.pack(record.tag)))
+        let (outcome, charged) = S::from_numbers(record.numbers()).take(limit, cost, now)?;
+        Some((outcome, SlotRecord::of_numbers(charged.to_numbers(), record.tag)))
     }
-    match limit.kind {
-        LimitStateKind::Token => of::<token_bucket::TokenBucketState>(limit, record, cost, now),
-        LimitStateKind::Leaky => of::<leaky_bucket::LeakyBucketState>(limit, record, cost, now),
-        LimitStateKind::Window | LimitStateKind::Staggered => {
-            of::<fixed_window::FixedWindowState>(limit, record, cost, now)
-        }
-        LimitStateKind::Counter => {
-            of::<sliding_window_counter::SlidingCounterState>(limit, record, cost, now)
-        }
-        LimitStateKind::Log => None,
-    }
+    with_compact_state!(limit.kind.stored(), S => of::<S>(limit, record, cost, now), else None)
 }

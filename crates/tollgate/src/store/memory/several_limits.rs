@@ -223,7 +223,7 @@ impl MemoryStore {
     ) -> Option<(Outcome, bool)> {
         let limit = one.limit;
         let Some(slot) = self.keys.find(one.key) else {
-            let fresh = SlotState::fresh(limit, now, &self.arena);
+            let fresh = SlotState::fresh_in_slot(limit, now, &self.arena);
             return Some(judge_uncharged(&fresh, one, judged, now));
         };
         let seen = slot.read();
@@ -279,7 +279,7 @@ impl MemoryStore {
                 return Ok(slot);
             }
             // Nothing is charged yet, and a mark would make callers with a slow clock wait.
-            let fresh = SlotState::fresh(one.limit, Micros::ZERO, &self.arena);
+            let fresh = SlotState::fresh_in_slot(one.limit, Micros::ZERO, &self.arena);
             let fresh = fresh.into_record(one.limit, one.tag, &self.arena);
             table.sweep(policy);
             if let InsertResult::NoRoom(wait) =

@@ -46,6 +46,18 @@ pub(crate) struct SlotRecord {
     pub(crate) tag: u32,
 }
 
+impl SlotRecord {
+    #[inline(always)]
+    pub(crate) fn of_numbers([mark, a, b]: [u64; 3], tag: u32) -> SlotRecord {
+        SlotRecord { mark, a, b, tag }
+    }
+
+    #[inline(always)]
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        [self.mark, self.a, self.b]
+    }
+}
+
 /// A consistent copy of a slot's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotSnapshot {

@@ -1,118 +1,22 @@
-//! A state read from its slot: one type for all algorithms, for everything that is not the hot
-//! path, and the packing of each state into the three numbers of a record.
+//! A state read from its slot, for everything that is not the hot path.
 
-use crate::algorithm::sliding_window_log::SlidingLogEntries;
-use crate::algorithm::{
-    State, Strategy, fixed_window, leaky_bucket, sliding_window_counter, sliding_window_log,
-    token_bucket,
-};
+use crate::algorithm::sliding_window_log::{SlidingLogEntries, SlidingLogState};
+use crate::algorithm::{State, Strategy};
 use crate::decision::Outcome;
-use crate::limit::{Limit, LimitStateKind};
+use crate::limit::Limit;
 use crate::time::Micros;
 
 use super::arena::{Arena, ArenaLog};
 use super::slot::SlotRecord;
 
-/// A state that fits completely in a slot.
-pub(crate) trait CompactState: Strategy + Copy {
-    /// Judges a take and charges it, if the fast path can. The new state counts only if the outcome
-    /// is allowed.
-    #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
-        judge_and_charge(self, limit, cost, now)
-    }
-    fn pack(self, tag: u32) -> SlotRecord;
-    fn unpack(record: SlotRecord) -> Self;
-}
+/// A state of any kind, whose log is in the arena.
+pub(crate) type SlotState<'a> = State<SlotLog<'a>>;
 
-#[inline(always)]
-fn judge_and_charge<S: CompactState>(
-    state: &S,
-    limit: &Limit,
-    cost: u64,
-    now: Micros,
-) -> Option<(Outcome, S)> {
-    let outcome = state.judge(limit, cost, now);
-    let mut charged = *state;
-    charged.charge(limit, cost, now);
-    (!outcome.jumped).then_some((outcome, charged))
-}
-
-/// The three numbers of each state, in the order in which a record holds them.
-macro_rules! compact {
-    ($state:ty, $a:ident, $b:ident) => {
-        impl CompactState for $state {
-            #[inline]
-            fn pack(self, tag: u32) -> SlotRecord {
-                SlotRecord { mark: self.mark, a: self.$a, b: self.$b, tag }
-            }
-            #[inline]
-            fn unpack(record: SlotRecord) -> Self {
-                Self { mark: record.mark, $a: record.a, $b: record.b }
-            }
-        }
-    };
-}
-
-impl CompactState for token_bucket::TokenBucketState {
-    #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
-        self.take_short(limit, cost, now)
-    }
-    #[inline]
-    fn pack(self, tag: u32) -> SlotRecord {
-        SlotRecord { mark: self.mark, a: self.used, b: self.part, tag }
-    }
-    #[inline]
-    fn unpack(record: SlotRecord) -> Self {
-        Self { mark: record.mark, used: record.a, part: record.b }
-    }
-}
-
-compact!(fixed_window::FixedWindowState, count, left);
-compact!(sliding_window_counter::SlidingCounterState, current, previous);
-
-impl CompactState for leaky_bucket::LeakyBucketState {
-    #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
-        if limit.is_queue() {
-            return judge_and_charge(self, limit, cost, now);
-        }
-        let (outcome, charged) = self.0.take_short(limit, cost, now)?;
-        Some((outcome, leaky_bucket::LeakyBucketState(charged)))
-    }
-    #[inline]
-    fn pack(self, tag: u32) -> SlotRecord {
-        self.0.pack(tag)
-    }
-    #[inline]
-    fn unpack(record: SlotRecord) -> Self {
-        leaky_bucket::LeakyBucketState(CompactState::unpack(record))
-    }
-}
-
-/// A state of any kind.
-pub(crate) enum SlotState<'a> {
-    Token(token_bucket::TokenBucketState),
-    Leaky(leaky_bucket::LeakyBucketState),
-    Window(fixed_window::FixedWindowState),
-    Counter(sliding_window_counter::SlidingCounterState),
-    Log(sliding_window_log::SlidingLogState<ArenaLog<'a>>),
+/// The log of a slot.
+pub(crate) enum SlotLog<'a> {
+    InArena(SlidingLogState<ArenaLog<'a>>),
     /// A log copied out of its block: to be read and changed, never to be written back.
-    LogCopy(sliding_window_log::SlidingLogState),
-}
-
-macro_rules! dispatch {
-    ($held:expr, $inner:ident => $step:expr) => {
-        match $held {
-            SlotState::Token($inner) => $step,
-            SlotState::Leaky($inner) => $step,
-            SlotState::Window($inner) => $step,
-            SlotState::Counter($inner) => $step,
-            SlotState::Log($inner) => $step,
-            SlotState::LogCopy($inner) => $step,
-        }
-    };
+    Copied(SlidingLogState),
 }
 
 impl<'a> SlotState<'a> {
@@ -122,91 +26,81 @@ impl<'a> SlotState<'a> {
         record: SlotRecord,
         arena: &'a Arena,
     ) -> Option<SlotState<'a>> {
-        Some(match limit.kind {
-            LimitStateKind::Token => SlotState::Token(CompactState::unpack(record)),
-            LimitStateKind::Leaky => SlotState::Leaky(CompactState::unpack(record)),
-            LimitStateKind::Window | LimitStateKind::Staggered => {
-                SlotState::Window(CompactState::unpack(record))
-            }
-            LimitStateKind::Counter => SlotState::Counter(CompactState::unpack(record)),
-            LimitStateKind::Log => SlotState::Log(arena.open(limit, record)?),
+        Some(match State::from_numbers(limit, record.numbers()) {
+            Some(state) => state,
+            None => State::Log(SlotLog::InArena(arena.open(limit, record)?)),
         })
     }
 
     /// The state of a key without any charge.
-    pub(crate) fn fresh(limit: &Limit, now: Micros, arena: &'a Arena) -> SlotState<'a> {
+    pub(crate) fn fresh_in_slot(limit: &Limit, now: Micros, arena: &'a Arena) -> SlotState<'a> {
         let record = SlotRecord { mark: now.as_u64(), ..SlotRecord::default() };
         SlotState::from_record(limit, record, arena).expect("a fresh state is in no block")
     }
 
     /// A copy that does not depend on slot and arena.
-    pub(crate) fn copy(&self, limit: &Limit, now: Micros) -> State {
-        match self {
-            SlotState::Token(state) => State::Token(*state),
-            SlotState::Leaky(state) => State::Leaky(*state),
-            SlotState::Window(state) => State::Window(*state),
-            SlotState::Counter(state) => State::Counter(*state),
-            SlotState::Log(log) => {
-                let copy = copy_log(log);
-                debug_assert!(copy.judge(limit, 0, now) == log.judge(limit, 0, now));
-                State::Log(copy)
-            }
-            SlotState::LogCopy(log) => State::Log(log.clone()),
-        }
+    pub(crate) fn copy(&self) -> State {
+        self.with_log(SlotLog::copied)
     }
 
     /// Copies another state of the same kind into this one. Returns false if it is of another kind.
     pub(crate) fn become_copy_of(&mut self, other: &State) -> bool {
         match (self, other) {
-            (SlotState::Token(state), State::Token(other)) => *state = *other,
-            (SlotState::Leaky(state), State::Leaky(other)) => *state = *other,
-            (SlotState::Window(state), State::Window(other)) => *state = *other,
-            (SlotState::Counter(state), State::Counter(other)) => *state = *other,
-            (SlotState::Log(log), State::Log(other)) => {
+            (State::Log(SlotLog::InArena(log)), State::Log(other)) => {
                 (log.mark, log.base) = (other.mark, other.base);
                 log.entries.remove_oldest(log.entries.len());
                 log.entries.reserve(other.entries.len());
                 other.entries.iter().for_each(|entry| log.append(*entry));
+                true
             }
-            _ => return false,
+            (state, other) => state.copy_compact(other),
         }
-        true
     }
 
     /// A copy whose changes do not affect the original. Copies of a log need new entries, because
     /// those are shared.
-    pub(crate) fn detached_copy(&self) -> SlotState<'a> {
-        match self {
-            SlotState::Token(state) => SlotState::Token(*state),
-            SlotState::Leaky(state) => SlotState::Leaky(*state),
-            SlotState::Window(state) => SlotState::Window(*state),
-            SlotState::Counter(state) => SlotState::Counter(*state),
-            SlotState::Log(log) => SlotState::LogCopy(copy_log(log)),
-            SlotState::LogCopy(log) => SlotState::LogCopy(log.clone()),
-        }
+    pub(crate) fn independent_copy(&self) -> SlotState<'a> {
+        self.with_log(|log| SlotLog::Copied(log.copied()))
     }
 
     /// The record of this state. Call under the slot's lock.
     pub(crate) fn into_record(self, limit: &Limit, tag: u32, arena: &Arena) -> SlotRecord {
-        match self {
-            SlotState::Token(state) => state.pack(tag),
-            SlotState::Leaky(state) => state.pack(tag),
-            SlotState::Window(state) => state.pack(tag),
-            SlotState::Counter(state) => state.pack(tag),
-            SlotState::Log(state) => arena.close(limit, tag, state),
-            SlotState::LogCopy(_) => unreachable!("a copy of a log is never written back"),
+        match (self.to_numbers(), self) {
+            (Some(numbers), _) => SlotRecord::of_numbers(numbers, tag),
+            (None, State::Log(SlotLog::InArena(log))) => arena.close(limit, tag, log),
+            (None, _) => unreachable!("a copy of a log is never written back"),
         }
     }
 }
 
-fn copy_log(
-    log: &sliding_window_log::SlidingLogState<ArenaLog<'_>>,
-) -> sliding_window_log::SlidingLogState {
-    let entries = (0..log.entries.len()).map(|index| log.entries.get(index)).collect();
-    sliding_window_log::SlidingLogState { mark: log.mark, base: log.base, entries }
+impl SlotLog<'_> {
+    fn copied(&self) -> SlidingLogState {
+        match self {
+            SlotLog::Copied(log) => log.clone(),
+            SlotLog::InArena(log) => {
+                let entries = (0..log.entries.len()).map(|index| log.entries.get(index)).collect();
+                SlidingLogState { mark: log.mark, base: log.base, entries }
+            }
+        }
+    }
 }
 
-impl Strategy for SlotState<'_> {
+macro_rules! dispatch {
+    ($log:expr, $inner:ident => $step:expr) => {
+        match $log {
+            SlotLog::InArena($inner) => $step,
+            SlotLog::Copied($inner) => $step,
+        }
+    };
+}
+
+impl Strategy for SlotLog<'_> {
+    fn mark(&self) -> u64 {
+        dispatch!(self, state => state.mark())
+    }
+    fn is_possible(&self, limit: &Limit) -> bool {
+        dispatch!(self, state => state.is_possible(limit))
+    }
     fn judge(&self, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         dispatch!(self, state => state.judge(limit, cost, now))
     }

@@ -24,15 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry};
-use crate::algorithm::{Algorithm, sliding_window_log, token_bucket};
+use crate::algorithm::{Algorithm, LimitStateKind, State, sliding_window_log};
 use crate::limit::calendar::RestoredCalendar;
-use crate::limit::{Align, Calendar, CalendarUnit, Limit, LimitStateKind, OnChange, Precision};
+use crate::limit::{Align, Calendar, CalendarUnit, Limit, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
 
 use super::numbers::BLOCK_TAG;
 use super::secret::HashSecret;
 use super::slot::SlotRecord;
-use super::slot_state::SlotState;
+use super::slot_state::{SlotLog, SlotState};
 use super::table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth};
 use super::{MemoryStore, Ordering};
 
@@ -469,15 +469,8 @@ impl<'a> SnapshotReader<'a> {
         let mark = self.exact()?;
         if limit.kind != LimitStateKind::Log {
             let record = SlotRecord { mark, a: self.exact()?, b: self.exact()?, tag };
-            let possible = match limit.kind {
-                LimitStateKind::Token | LimitStateKind::Leaky => {
-                    token_bucket::is_possible(limit, record.a, record.b)
-                }
-                LimitStateKind::Window | LimitStateKind::Staggered => {
-                    record.b <= limit.window_longest_us()
-                }
-                LimitStateKind::Counter | LimitStateKind::Log => true,
-            };
+            let state: Option<State> = State::from_numbers(limit, record.numbers());
+            let possible = state.is_some_and(|state| state.is_possible(limit));
             let impossible = SnapshotError::Damaged("an impossible state");
             return if possible { Ok(record) } else { Err(impossible) };
         }
@@ -485,8 +478,10 @@ impl<'a> SnapshotReader<'a> {
         if count > MAX_ENTRIES as u64 {
             return Err(SnapshotError::Damaged("a log that is too long"));
         }
-        let fresh = SlotState::fresh(limit, Micros::new(mark), &store.arena);
-        let SlotState::Log(mut log) = fresh else { unreachable!("the limit keeps a log") };
+        let fresh = SlotState::fresh_in_slot(limit, Micros::new(mark), &store.arena);
+        let State::Log(SlotLog::InArena(mut log)) = fresh else {
+            unreachable!("the limit keeps a log")
+        };
         log.entries.reserve(count as usize);
         let mut last = SlidingLogEntry::default();
         for index in 0..count {
@@ -498,7 +493,7 @@ impl<'a> SnapshotReader<'a> {
             last = SlidingLogEntry { at, sum: last.sum.wrapping_add(units) };
             log.append(last);
         }
-        Ok(SlotState::Log(log).into_record(limit, tag, &store.arena))
+        Ok(store.arena.close(limit, tag, log))
     }
 
     fn end(self) -> Result<(), SnapshotError> {

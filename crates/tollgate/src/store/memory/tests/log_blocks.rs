@@ -66,7 +66,7 @@ fn a_log_that_is_dropped_gives_back_what_it_took() {
     let limit = log(2_000);
     let store = MemoryStore::new(100);
     for instants in [1, 2, 4, 5, 17, 300] {
-        let mut dropped = SlotState::fresh(&limit, at(7_200), &store.arena);
+        let mut dropped = SlotState::fresh_in_slot(&limit, at(7_200), &store.arena);
         assert!(dropped.become_copy_of(&charged(&limit, instants)));
         drop(dropped);
         assert_accounted(&store);

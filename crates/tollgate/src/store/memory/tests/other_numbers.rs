@@ -5,8 +5,7 @@ use super::*;
 /// Everything in the table: records, and the entries of logs.
 fn contents(store: &MemoryStore, limit: &Limit) -> Vec<(u64, SlotRecord, State)> {
     let each = store.keys.each().map(|(_, seen)| (seen.key, seen.record()));
-    let of =
-        |record| SlotState::from_record(limit, record, &store.arena).unwrap().copy(limit, at(600));
+    let of = |record| SlotState::from_record(limit, record, &store.arena).unwrap().copy();
     each.map(|(key, record)| (key, record, of(record))).collect()
 }
 
