@@ -14,15 +14,16 @@ fn options() -> RedisOptions {
 const BLOCKS: (Behaviour, &str) =
     (Behaviour::Blocks, "a shared store looks at blocks before it asks a remote store");
 
-/// `equal.rs` sends random traffic without batches.
 const BATCHES_IN_ORDER: (Behaviour, &str) = (
-    Behaviour::RandomTraffic,
+    Behaviour::RandomBatches,
     "a batch is sent at once: a request that takes two calls, because numbers changed or the clock went \
      back, is executed after later requests of its key",
 );
 
-const SEVERAL_SLOTS: (Behaviour, &str) =
-    (Behaviour::RandomTraffic, "the slots of a request are decided one after the other");
+const SEVERAL_SLOTS: (Behaviour, &str) = (
+    Behaviour::RandomSeveralLimits,
+    "keys in several slots are decided one after the other and refunded after a refusal",
+);
 
 #[tokio::test]
 async fn a_store_in_redis_conforms() {
@@ -43,7 +44,7 @@ async fn a_shared_store_in_a_cluster_conforms() {
     let cluster = TestRedisCluster::start();
     let url = StoreUrl::parse(&cluster.url()).expect("an address");
     let make = async || share(shared::connected(&url, options()).await);
-    conformance::run_except(&[SEVERAL_SLOTS], make).await;
+    conformance::run_except(&[SEVERAL_SLOTS, BATCHES_IN_ORDER], make).await;
 }
 
 fn share(store: RedisStore) -> SharedStore<RedisStore> {

@@ -302,8 +302,14 @@ behaviours! {
     Batches, "batches", "A batch has the answers of its requests one by one."
         => several_limits::batches;
     RandomTraffic, "random_traffic",
-        "Random traffic has the answers of the memory store, at the same instants."
-        => random_traffic::all_shapes;
+        "Random requests of one check have the answers of the memory store, at the same instants."
+        => random_traffic::single_checks;
+    RandomSeveralLimits, "random_several_limits",
+        "Random requests of several checks have the answers of the memory store."
+        => random_traffic::several_checks;
+    RandomBatches, "random_batches",
+        "Random batches have the answers of the memory store, one request after the other."
+        => random_traffic::batches;
 }
 
 impl fmt::Display for Behaviour {

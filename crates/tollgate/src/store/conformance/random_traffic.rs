@@ -37,24 +37,52 @@ const RATES: [(u64, u64, u64); 14] = [
     (50_000, 1_000_000_000, 40_000),
 ];
 
-pub(super) async fn all_shapes<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
-    for seed in 0..3 * shapes().len() as u64 {
-        run_lane(probe, seed, 300).await;
+/// Requests that a lane may send beside those of one check.
+#[derive(Clone, Copy)]
+struct TrafficMix {
+    /// Requests of several checks.
+    several: bool,
+    /// Batches of requests.
+    batches: bool,
+}
+
+pub(super) async fn single_checks<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
+    run_lanes(probe, TrafficMix { several: false, batches: false }).await;
+}
+
+pub(super) async fn several_checks<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
+    run_lanes(probe, TrafficMix { several: true, batches: false }).await;
+}
+
+pub(super) async fn batches<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
+    run_lanes(probe, TrafficMix { several: false, batches: true }).await;
+}
+
+/// Runs two lanes of every shape.
+async fn run_lanes<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>, mix: TrafficMix) {
+    for seed in 0..2 * shapes().len() as u64 {
+        run_lane(probe, seed, 250, mix).await;
     }
 }
 
-/// Runs `steps` steps of random traffic and compares each answer with that of a [`MemoryStore`] at the
-/// same instants. Each seed has its own keys, and the seeds in turn have limits of all algorithms and
-/// options: [`Behaviour::RandomTraffic`] runs the first of them, for a few hundred steps each.
+/// Runs `steps` steps of random traffic, several checks and batches included, and compares each answer with
+/// that of a [`MemoryStore`] at the same instants. Each seed has its own keys, and the seeds in turn have
+/// limits of all algorithms and options.
 ///
 /// # Panics
 ///
 /// If an answer differs, with the seed and the step; or if the store fails.
 pub async fn random_traffic<S: Store<Error: fmt::Debug>>(store: &S, seed: u64, steps: usize) {
-    run_lane(&Probe { store, behaviour: Behaviour::RandomTraffic }, seed, steps).await;
+    let probe = Probe { store, behaviour: Behaviour::RandomTraffic };
+    run_lane(&probe, seed, steps, TrafficMix { several: true, batches: true }).await;
 }
 
-async fn run_lane<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>, seed: u64, steps: usize) {
+async fn run_lane<S: Store<Error: fmt::Debug>>(
+    probe: &Probe<'_, S>,
+    seed: u64,
+    steps: usize,
+    mix: TrafficMix,
+) {
     let mut lane = RandomLane::new(probe, seed);
     for step in 0..steps {
         lane.step = step;
@@ -63,12 +91,12 @@ async fn run_lane<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>, seed: u64, 
             0..=1 => lane.refund().await,
             2 if lane.random.one_in(8) => lane.reset().await,
             3 => lane.balance().await,
-            4 => lane.decide_batch().await,
-            5..=11 => lane.decide(1).await,
-            _ => {
+            4..=5 if mix.batches => lane.decide_batch().await,
+            12.. if mix.several => {
                 let count = 1 + lane.random.below(5) as usize;
                 lane.decide(count).await;
             }
+            _ => lane.decide(1).await,
         }
     }
 }

@@ -142,20 +142,20 @@ impl Store for FaultyStore {
 /// Would catch: a behaviour that passes whatever a store does.
 #[test]
 fn faults_are_found_by_the_behaviour_that_is_about_them() {
+    use Behaviour::{RandomBatches, RandomSeveralLimits, RandomTraffic};
     let rows = [
-        (StoreFault::ChargesLimitsOneByOne, Behaviour::SeveralLimits),
-        (StoreFault::ForcesAreTakes, Behaviour::Forces),
-        (StoreFault::RefundsIgnoreReceipts, Behaviour::Refunds),
-        (StoreFault::ResetsNothing, Behaviour::Resets),
-        (StoreFault::IgnoresBlocks, Behaviour::Blocks),
-        (StoreFault::BatchesInReverse, Behaviour::Batches),
-        (StoreFault::CountsNoRefusals, Behaviour::CountDenied),
-        (StoreFault::LosesMicroseconds, Behaviour::Refusals),
-        (StoreFault::EnforcesShadows, Behaviour::Shadow),
+        (StoreFault::ChargesLimitsOneByOne, Behaviour::SeveralLimits, Some(RandomSeveralLimits)),
+        (StoreFault::ForcesAreTakes, Behaviour::Forces, Some(RandomTraffic)),
+        (StoreFault::RefundsIgnoreReceipts, Behaviour::Refunds, Some(RandomTraffic)),
+        (StoreFault::ResetsNothing, Behaviour::Resets, Some(RandomTraffic)),
+        (StoreFault::IgnoresBlocks, Behaviour::Blocks, None),
+        (StoreFault::BatchesInReverse, Behaviour::Batches, Some(RandomBatches)),
+        (StoreFault::CountsNoRefusals, Behaviour::CountDenied, Some(RandomTraffic)),
+        (StoreFault::LosesMicroseconds, Behaviour::Refusals, Some(RandomTraffic)),
+        (StoreFault::EnforcesShadows, Behaviour::Shadow, Some(RandomSeveralLimits)),
     ];
-    for (fault, behaviour) in rows {
-        let failing = [behaviour, Behaviour::RandomTraffic];
-        for behaviour in &failing[..if fault == StoreFault::IgnoresBlocks { 1 } else { 2 }] {
+    for (fault, behaviour, random) in rows {
+        for behaviour in [Some(behaviour), random].into_iter().flatten() {
             let store = FaultyStore { memory: MemoryStore::new(10_000), fault };
             let mut running = Box::pin(behaviour.run(&store));
             let mut context = Context::from_waker(Waker::noop());
