@@ -120,7 +120,7 @@ pub(crate) fn read_override(told: &SharedOverride) -> Option<OverrideChange> {
     Some(OverrideChange { rule: text("rule")?, key: text("key")?, set })
 }
 
-/// The status as it stands in an answer to an operator.
+/// The word for the status in an answer to an operator.
 pub(crate) fn sharing_status(told: PublishStatus) -> &'static str {
     match told {
         PublishStatus::Published => "yes",

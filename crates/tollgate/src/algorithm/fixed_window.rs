@@ -1,4 +1,4 @@
-//! Fixed window: N per window, counted anew in each.
+//! Fixed window: N per window, counted from zero in each.
 //!
 //! # The idea
 //!

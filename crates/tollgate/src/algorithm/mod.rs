@@ -44,7 +44,7 @@ pub enum Algorithm {
     /// The same numbers as a token bucket, counted up from empty; as a queue it delays instead of
     /// refusing.
     LeakyBucket,
-    /// N per window, counted anew in each.
+    /// N per window, counted from zero in each.
     FixedWindow,
     /// N in any trailing period, exactly.
     SlidingWindowLog,
