@@ -310,7 +310,7 @@ fn too_many_who_ask_are_told_to_ask_again() {
             match answer.status {
                 200 => {}
                 503 => {
-                    assert!(answer.body.contains("ask again"), "{answer:?}");
+                    assert!(answer.body.contains("retry in a second"), "{answer:?}");
                     seen.store(true, Ordering::Relaxed);
                 }
                 _ => panic!("{answer:?}"),
