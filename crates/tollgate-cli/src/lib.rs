@@ -1,5 +1,5 @@
-//! The command `tollgate` as a library with one function, so that fuzz targets can reach what reads
-//! strangers' bytes. Nothing here is an interface for programs: those embed the crate `tollgate`.
+//! The command `tollgate` as a library with one function, which `main.rs` calls. It is not an interface
+//! for programs: those embed the crate `tollgate`.
 
 mod access;
 mod background;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Faster than the system's allocator at many small allocations.
+/// Allocator that is faster than the system's at many small allocations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -14,7 +14,7 @@ use tollgate_rules::{OverrideChange, key_text};
 
 use crate::live::LiveRules;
 
-/// Longest time that an operator's request waits for the other instances to confirm a change.
+/// Longest time that an operator's request waits until the store has a change for the other instances.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval between two polls of counters.
@@ -80,8 +80,8 @@ impl PeerInstances {
         }
     }
 
-    /// Waits until all other instances know the changes made here, or a timeout. `None` without a shared
-    /// store.
+    /// Waits until the store has the changes made here, so that the other instances learn of them, or for
+    /// [`SHARE_TIMEOUT`]. `None` without a shared store.
     pub(crate) async fn wait_until_shared(&self) -> Option<PublishStatus> {
         let control = self.control()?;
         Some(control.published(control.last_change(), SHARE_TIMEOUT).await)
@@ -120,7 +120,7 @@ pub(crate) fn read_override(told: &SharedOverride) -> Option<OverrideChange> {
     Some(OverrideChange { rule: text("rule")?, key: text("key")?, set })
 }
 
-/// The status as it stands in an answer to an operator.
+/// The word for the status in an answer to an operator.
 pub(crate) fn sharing_status(told: PublishStatus) -> &'static str {
     match told {
         PublishStatus::Published => "yes",

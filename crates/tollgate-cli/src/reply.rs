@@ -97,7 +97,7 @@ pub(crate) fn no_store(mut response: Response<ResponseBody>) -> Response<Respons
     response
 }
 
-/// A JSON string.
+/// Writes a JSON string.
 #[inline]
 pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
     // Nearly all text is plain.

@@ -386,7 +386,7 @@ mod tests {
         assert!(line.ends_with(" number=42 nested=42 truth=true user=42\n"), "{line}");
     }
 
-    /// A reader that reads only when it is told to, and takes so many bytes at a time.
+    /// A reader that takes only as many bytes as the test allows.
     #[derive(Clone, Default)]
     struct SlowWriter {
         taken: Arc<Mutex<Vec<u8>>>,

@@ -2,7 +2,8 @@
 
 use crate::limit::Limit;
 
-/// The client whose usage is counted: any bytes, usually text. An empty key is refused.
+/// Identifies whose usage is counted, such as a client: any bytes, usually text. An empty key is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
@@ -171,7 +172,7 @@ pub enum Act {
     /// Charge it whole if it fits, else refuse.
     #[default]
     Take,
-    /// Charge nothing.
+    /// Answer as a take would, but charge nothing.
     Peek,
     /// Charge it even if that makes debt: the cost of work that has already been done.
     Force,

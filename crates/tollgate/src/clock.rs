@@ -14,12 +14,12 @@
 //!
 //! * **Up to a second behind, or ahead by any amount**: slewed by at most 500 ppm, which no rate
 //!   can show. A leap second takes half an hour. Wall time set back by an hour is practically
-//!   ignored (83 days; a restart follows at once): waiting for it would refuse every client for that
-//!   long.
+//!   ignored: slewing takes 83 days, and only a restarted process has the new time at once. Standing
+//!   still until wall time catches up would refuse every client for an hour.
 //! * **More than a second behind**: followed in one jump. The machine slept, or started before it
 //!   knew the time, or an operator set the clock, which looks the same. Of all ways to follow, a
 //!   jump admits least: it fills a bucket once, while running fast admits the rate over the whole
-//!   distance. Wall time that alternates leads to one jump, not to many.
+//!   distance. Wall time that is set forward and back repeatedly leads to one jump, not to many.
 //! * **The tick counter restarted**, as some do when the machine sleeps: anchored again, forward.
 
 use std::fmt;
@@ -240,8 +240,7 @@ struct TimeSegment {
     second: u64,
     /// The speed in the first second.
     slewed: u64,
-    /// The speed as measured. It holds after the first second, for as long as the clock is not
-    /// read.
+    /// The speed as measured. It holds after the first second, however long the clock is not read.
     plain: u64,
 }
 
@@ -437,7 +436,7 @@ impl<S: TickSource> Timeline<S> {
         let Some(next) = newest.next(&previous, &sample) else { return };
 
         let n = self.newest.load(Ordering::Relaxed).wrapping_add(1);
-        fence(Ordering::Release); // who sees a word of segment n also sees that n - 1 is out
+        fence(Ordering::Release); // readers that see a word of n also see n - 1 published
         self.slots[n as usize % 4].store(&next);
         // After a long interruption the start is near or past: leave it to the next reader.
         if self.source.ticks().saturating_sub(sample.ticks) < newest.second >> (LEAD_SHIFT + 1) {

@@ -22,7 +22,7 @@
 //!   microsecond less is not.
 //! * **All or nothing.** A refused request charges nothing, also when it has several limits.
 //! * **Bounded.** The table is allocated once. No stream of keys makes it grow, and no flood of
-//!   strangers sets a limited key free.
+//!   new keys resets a limited one.
 //! * **Fast.** No allocation and no shared lock per check; a refusal writes nothing at all.
 //!
 //! # Choosing an algorithm

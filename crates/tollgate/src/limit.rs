@@ -239,7 +239,7 @@ impl Limit {
         self.bucket.full_refill
     }
 
-    /// Ticks that pass in a microsecond, the unit of a bucket's rate: see
+    /// Ticks that pass in a microsecond. A bucket counts its debt in ticks: see
     /// [`token_bucket`](crate::algorithm::token_bucket).
     pub fn drain(&self) -> u64 {
         self.bucket.drain

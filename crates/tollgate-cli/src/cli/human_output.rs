@@ -4,7 +4,7 @@ use tollgate::Wait;
 
 use crate::telemetry::Printable;
 
-/// Longest value that is shown whole, in characters.
+/// Characters of one piece of a message: fewer than [`Printable`] shows whole.
 const PIECE_CHARS: usize = 200;
 
 /// A value, escaped, and shortened if it is long.

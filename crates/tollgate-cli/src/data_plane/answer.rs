@@ -136,7 +136,7 @@ pub(super) fn for_each_field(
     }
 }
 
-/// Names of soft limits that are exceeded.
+/// Writes the names of soft limits that are exceeded.
 fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
     for (index, name) in answer.warnings().enumerate() {
         let comma = if index > 0 { ", " } else { "" };
@@ -145,7 +145,7 @@ fn write_warnings(text: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-/// The decision in JSON.
+/// Writes the decision in JSON.
 pub(super) fn write_decision(
     out: &mut Vec<u8>,
     answer: &Answer,

@@ -77,7 +77,7 @@ pub(super) fn rules_for_identity(
     (!check.headers.is_empty()).then(|| Arc::clone(rules))
 }
 
-/// Identity of the caller, from the facts that the body states.
+/// Identity of the caller, from the facts that the body states; empty if `rules` is `None`.
 pub(super) fn identify_caller<'a>(
     rules: Option<&'a RuleSet>,
     stated: &Facts<'a>,

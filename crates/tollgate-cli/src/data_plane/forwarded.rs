@@ -25,7 +25,7 @@ pub(super) enum ForwardAuthProxy {
 /// The trusted part of a forward-auth request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ForwardedRequest<'a> {
-    /// Empty if the peer is not trusted.
+    /// The original request; empty if the peer is not trusted.
     pub(super) original: OriginalRequest<'a>,
     pub(super) identity: Identity<'a>,
     pub(super) trusted: bool,

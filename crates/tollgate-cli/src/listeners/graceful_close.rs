@@ -2,8 +2,9 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Closes the sending side, then reads and discards up to `bytes_max` bytes. Closing with unread bytes would reset the
-/// connection, and a peer that is still sending would lose the last reply. The caller sets a timeout.
+/// Closes the sending side, then reads and discards until the peer closes or `bytes_max` bytes have come; 0 reads
+/// nothing. Closing with unread bytes would reset the connection, and a peer that is still sending would lose the last
+/// reply. The caller sets a timeout.
 pub(crate) async fn shutdown_and_drain<S>(stream: &mut S, bytes_max: usize)
 where
     S: AsyncRead + AsyncWrite + Unpin,

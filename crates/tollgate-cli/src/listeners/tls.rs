@@ -78,7 +78,7 @@ impl Certificate {
         &self.cert_path
     }
 
-    /// An acceptor with this certificate, which offers these ALPN protocols.
+    /// An acceptor with this certificate, which offers these ALPN protocols; with none given, clients may offer any.
     pub(crate) fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let mut config = self.config.clone();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();

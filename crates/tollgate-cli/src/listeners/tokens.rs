@@ -37,7 +37,7 @@ pub(crate) struct Tokens {
     current: ArcSwap<TokenList>,
 }
 
-/// Bound: `TOKENS_MAX`.
+/// The tokens of a file. Bound: `TOKENS_MAX`.
 #[derive(PartialEq, Eq)]
 struct TokenList(Vec<Box<[u8]>>);
 

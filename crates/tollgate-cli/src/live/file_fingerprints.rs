@@ -1,4 +1,4 @@
-//! Fingerprints of files: tell that a file has changed without reading it.
+//! Fingerprints of files, which show that a file has changed without reading it.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};

@@ -122,7 +122,7 @@ pub(crate) enum ReloadCause {
     Reload,
     /// `PUT /api/rules`.
     Put,
-    /// A change of a file that the rules in force name, while other rules stand in the rules files.
+    /// A change of a file that the rules in force name, while the rules files contain other rules.
     Keys,
     /// `PUT /api/rules` at another instance.
     PutAtPeer,
@@ -208,7 +208,7 @@ pub(crate) struct RulesStatus {
     pub(crate) failed: Option<FailedReload>,
     /// Failure of the last rules that were put.
     pub(crate) put_failed: Option<FailedReload>,
-    /// Failure of a file that the rules in force name, while other rules stand in the rules files.
+    /// Failure of a file that the rules in force name, while the rules files contain other rules.
     pub(crate) keys_failed: Option<FailedReload>,
     /// Failure of the last reload of tokens or certificate.
     pub(crate) credentials_failed: Option<FailedReload>,

@@ -122,7 +122,7 @@ pub(super) struct RulesWatch {
 }
 
 impl RulesWatch {
-    /// Makes a watch on these paths; `fingerprints` were taken when they were read.
+    /// Makes a watch on these paths; `prints` were taken before they were read.
     pub(super) fn new(
         paths: Vec<PathBuf>,
         how: WatchSettings,

@@ -28,7 +28,7 @@ use crate::warnings::Warnings;
 /// Most connections of the admin listener from one address. One more closes an idle one, so that open
 /// connections cannot block a probe.
 const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
-/// Header timeout of the admin listener: silent connections make room.
+/// Cap on the header timeout of the admin listener, so that silent connections soon make room.
 const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A server that is assembled but not listening yet.

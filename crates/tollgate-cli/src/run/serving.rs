@@ -1,4 +1,4 @@
-//! The life of a server: listeners are bound, opened, served and drained one after the other.
+//! The life of a server, step by step: binds all listeners, opens them, serves, and drains them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

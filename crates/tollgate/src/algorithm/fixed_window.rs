@@ -1,4 +1,4 @@
-//! Fixed window: N per window, counted anew in each.
+//! Fixed window: N per window, counted from zero in each.
 //!
 //! # The idea
 //!
@@ -24,7 +24,7 @@
 //! process agrees; or since an anchor ("resets at 09:00"); or with the first charged request; or,
 //! staggered, at an offset of each key's own, so that not all clients return at the same instant.
 //! With a calendar, windows are its days, weeks or months and last as long as those do. The state
-//! remembers when its window ends, so the calendar is read once per window.
+//! remembers when its window ends, so that apart from refunds the calendar is read once per window.
 
 use super::{CompactState, ServedInstant, Strategy, are_exact, used_after_change};
 use crate::decision::Outcome;
@@ -45,7 +45,8 @@ pub struct FixedWindowState {
 /// The window in which a check is answered.
 struct FixedWindowView {
     count: u64,
-    /// Microseconds to the end of the window; `None` if it is a later window than the state's.
+    /// Microseconds to the end of the window; `None` if the state counts nothing in it, because it is
+    /// a later window or the state is fresh.
     left: Option<u64>,
     served: ServedInstant,
 }

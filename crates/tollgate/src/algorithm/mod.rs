@@ -44,7 +44,7 @@ pub enum Algorithm {
     /// The same numbers as a token bucket, counted up from empty; as a queue it delays instead of
     /// refusing.
     LeakyBucket,
-    /// N per window, counted anew in each.
+    /// N per window, counted from zero in each.
     FixedWindow,
     /// N in any trailing period, exactly.
     SlidingWindowLog,
@@ -181,7 +181,7 @@ pub trait CompactState: Strategy + Copy {
         judge_and_charge(self, limit, cost, now)
     }
 
-    /// The three numbers with which a script computes whose numbers are floats.
+    /// The three numbers for a script that computes in floating point.
     fn to_script_numbers(self, _limit: &Limit) -> [u64; 3] {
         self.to_numbers()
     }
@@ -205,7 +205,8 @@ fn judge_and_charge<S: CompactState>(
     (!outcome.jumped).then_some((outcome, charged))
 }
 
-/// The kind of state of a limit, and the way to it.
+/// The kind of state of a limit, with staggered windows apart from others: their limit has to be
+/// shifted to the key before the state can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitStateKind {
     Token,
@@ -229,7 +230,7 @@ impl LimitStateKind {
         }
     }
 
-    /// The kind of state, whatever the way to it.
+    /// The kind of state that is stored: staggered windows have the same as others.
     #[inline(always)]
     pub(crate) fn stored(self) -> LimitStateKind {
         match self {
@@ -239,8 +240,8 @@ impl LimitStateKind {
     }
 }
 
-/// Runs code with the type of the state of a kind, if it is a [`CompactState`] that is reached directly;
-/// for others `else`.
+/// Runs code with the type of the state of a kind, if it is a [`CompactState`]; runs `else` for logs, and
+/// for staggered windows unless the kind is that of [`LimitStateKind::stored`].
 macro_rules! with_compact_state {
     ($kind:expr, $type:ident => $code:expr, else $other:expr) => {
         $crate::algorithm::with_compact_state!(
@@ -458,8 +459,8 @@ pub fn renumber(state: &mut State, old: &Limit, new: &Limit, now: Micros) {
     state.renumber(old, new, now);
 }
 
-/// The least lead of a mark over now that counts as a jump of the clock, for limits with a shorter
-/// horizon: threads pause, and the clocks of machines differ.
+/// The largest lead of a mark over now that never counts as a jump of the clock, however short a
+/// limit's horizon is: threads pause, and the clocks of machines differ.
 pub const JUMP_US_MIN: u64 = 1_000_000;
 
 /// Returns true if numbers of a state are within the range of every store.

@@ -159,7 +159,7 @@ impl<'a> RateLimitReply<'a> {
         headers.into_iter()
     }
 
-    /// Calls `each` with every header field: faster than [`RateLimitReply::headers`] where replies
+    /// Calls `tell` with every header field: faster than [`RateLimitReply::headers`] where replies
     /// are made by the million.
     #[inline]
     pub fn for_each_header(

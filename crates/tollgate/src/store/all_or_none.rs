@@ -108,7 +108,7 @@ fn judge_all(
 }
 
 /// The units for which the check at `index` is judged: its cost, and the costs of the checks before
-/// it that share its state.
+/// it that share its state. Peeks do not count, nor do shadow checks for an enforced one.
 pub(crate) fn cumulative_cost(
     asked: &[impl LimitCheck],
     index: usize,

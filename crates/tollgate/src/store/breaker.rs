@@ -152,7 +152,7 @@ impl Breaker {
         self.times_opened
     }
 
-    /// An instant up to `pause_us` after `now`, at most a quarter earlier and never later.
+    /// The instant `pause_us` after `now`, or up to a quarter of the pause earlier; never later.
     fn jittered_after(&mut self, now: Micros, pause_us: u64) -> Micros {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

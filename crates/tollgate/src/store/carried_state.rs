@@ -93,7 +93,8 @@ impl<S: DetachState> CarriedState<S> {
         CarriedState { state, writer: None, changed: false }
     }
 
-    /// A fresh state in place of one that can no longer be read.
+    /// A fresh state in place of one that can no longer be read. A take overwrites the
+    /// old one in any case, anything else only if it changes the fresh one.
     pub(crate) fn replacing_unreadable(fresh: S, purpose: Purpose) -> CarriedState<S> {
         CarriedState { changed: purpose == Purpose::Take, ..CarriedState::new(fresh) }
     }

@@ -224,7 +224,7 @@ pub fn purpose_at(asked: &[StoredCheck<'_>], places: &[usize], place: usize) -> 
 }
 
 /// The units for which the check at `index` is judged: its cost, and the costs of the checks before
-/// it that share its state.
+/// it that share its state. Peeks do not count, nor do shadow checks for an enforced one.
 pub fn cumulative_cost(asked: &[StoredCheck<'_>], places: &[usize], index: usize) -> u64 {
     all_or_none::cumulative_cost(asked, index, |other| places[other] == places[index])
 }

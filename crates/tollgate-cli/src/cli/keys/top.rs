@@ -44,7 +44,7 @@ impl fmt::Display for TopOrderArg {
 /// The response of `/api/top`.
 #[derive(Deserialize)]
 pub(super) struct TopReply {
-    /// Length of the counted time: at most this, at least half of it.
+    /// Seconds that are counted: at most this, at least half of it.
     window_s: Option<u64>,
     top: Vec<TopReplyCaller>,
 }

@@ -151,7 +151,7 @@ fn describe_request(request: &TraceRequest<'_>, asked: &TraceLine<'_>) -> String
 }
 
 impl fmt::Display for ChangedRequests {
-    /// The reasons, most frequent first.
+    /// Writes the reasons, the most frequent first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by_key(|(_, reason)| std::cmp::Reverse(reason.requests));
@@ -196,7 +196,7 @@ impl fmt::Display for RulesComparison {
 }
 
 impl RulesComparison {
-    /// Each rule of either set.
+    /// Writes a line for each rule of either set.
     fn write_rules(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<&str> =
             self.now.rules.keys().chain(self.then.rules.keys()).map(|name| &**name).collect();

@@ -115,7 +115,7 @@ pub(super) fn table<'a>(
     writeln!(f)
 }
 
-/// Wide enough for the head and for most numbers.
+/// Width of a column: enough for its head and for most numbers.
 fn width(head: &str) -> usize {
     head.len().max(8)
 }

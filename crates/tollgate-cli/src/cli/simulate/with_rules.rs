@@ -109,7 +109,7 @@ fn decide(trace: &mut TraceReader, rules: &SimRules, people: bool) -> Result<(),
 fn warn_if_left_out(gatekeeper: &SimGatekeeper) {
     let left_out = gatekeeper.stats().left_out;
     if left_out > 0 {
-        // The answers are out; a closed standard error is no reason to fail.
+        // The answers are printed: a closed standard error is no reason to fail.
         let _ = writeln!(
             io::stderr(),
             "warning: {left_out} times a limit was left out, because more than {MAX_LIMITS} apply \

@@ -25,7 +25,7 @@ pub(crate) struct Audit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RespPeer {
     pub(super) peer: SocketAddr,
-    /// Line of its token in the token file, from 1.
+    /// Number of its token in the token file, from 1, not counting empty lines.
     pub(super) token: Option<usize>,
 }
 

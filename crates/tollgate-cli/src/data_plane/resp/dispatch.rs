@@ -10,8 +10,8 @@ use super::session::{self, RespSession};
 use super::tg_commands::{self, TgCheckCommand};
 use super::throttle_batch::ThrottleBatch;
 
-/// First words of HTTP requests, which a web page can make a browser send to this port: the connection closes, so that
-/// no line of the body runs as a command.
+/// First words of lines in HTTP requests, which a web page can make a browser send to this port: the connection closes,
+/// so that no line of the body runs as a command.
 const BROWSER_WORDS: [&[u8]; 2] = [b"host:", b"post"];
 
 impl CommandLoop<'_> {

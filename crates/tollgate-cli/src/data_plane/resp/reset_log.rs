@@ -20,7 +20,7 @@ const CLIENTS_MAX: usize = 64;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Address of a client and line of its token; `None` for all clients beyond [`CLIENTS_MAX`].
+/// Address of a client and number of its token; `None` for all clients beyond [`CLIENTS_MAX`].
 pub(super) type ResetClient = Option<(IpAddr, Option<usize>)>;
 
 /// Counts resets per client and second.

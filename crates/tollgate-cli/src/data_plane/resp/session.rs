@@ -53,7 +53,7 @@ pub(super) struct RespSession {
     peer: SocketAddr,
     /// The client is authenticated, or no token is required.
     pub(super) admitted: bool,
-    /// Line of its token in the token file, from 1.
+    /// Number of its token in the token file, from 1.
     token: Option<usize>,
     /// The last command carried a wrong token.
     pub(super) wrong_token_shown: bool,

@@ -216,9 +216,9 @@ impl<'a> TgCheckCommand<'a> {
 }
 
 /// Writes the reply: limited, limit, remaining, milliseconds until a retry passes (-1: allowed, -2: never),
-/// milliseconds until the limit is fully reset, and the rule. If no rule applies, the request is allowed, the numbers
-/// are 0 and the rule is null. If the rule refuses because the store is unavailable, the unknown numbers (remaining and
-/// reset) are -1.
+/// milliseconds until the limit is fully reset, and the rule. If no rule applies, the request is allowed, its limit,
+/// remaining and reset are 0, and the rule is null. If the rule refuses because the store is unavailable, the unknown
+/// numbers (remaining and reset) are -1.
 pub(super) fn write_reply(
     listener: &RespListener,
     answer: &Result<Answer, DescriptorError>,

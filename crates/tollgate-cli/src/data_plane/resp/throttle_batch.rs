@@ -48,7 +48,7 @@ enum BatchAddResult {
     Queued,
     /// The reply: the parameters allow nothing.
     Replied([i64; 5]),
-    /// The call has to be decided alone, because it takes up no limit.
+    /// The call has to be decided alone: it writes nothing, so its limit is not kept in the table.
     DecideAlone(Limit),
     /// The call has to be decided in the overflow table, because too many limits are in use.
     DecideInOverflow(Limit),

@@ -103,7 +103,7 @@ impl ThrottleParams {
 #[derive(Debug)]
 pub(super) struct LimitInUse {
     pub(super) limit: Limit,
-    /// Time of last use in microseconds, up to [`LAST_USED_RESOLUTION_US`] late.
+    /// Time of last use in microseconds; it may lag by up to [`LAST_USED_RESOLUTION_US`].
     last_used: AtomicU64,
 }
 

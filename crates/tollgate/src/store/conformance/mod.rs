@@ -268,7 +268,8 @@ behaviours! {
     Forces, "forces", "A force is charged whatever is left, and makes debt." => acts::forces;
     UpTo, "up_to", "An act of \"up to\" takes as many units as fit." => acts::up_to;
     Refunds, "refunds",
-        "A refund with a receipt gives back what was charged, once it still counts." => acts::refunds;
+        "A refund with a receipt gives back what was charged, as far as it still counts."
+        => acts::refunds;
     Grants, "grants",
         "A refund without a receipt gives back units as if charged now." => acts::grants;
     Resets, "resets", "A reset makes a key's state fresh." => states::resets;

@@ -67,7 +67,7 @@ struct FreeBlocks {
 struct PageLedger {
     size: usize,
     in_use: usize,
-    /// Index from which on blocks have not been used since the page got its size.
+    /// Index of the first block that has not been used since the page got its size.
     untouched: usize,
     /// Blocks that were given back. Bound: the blocks of a page, 2 bytes each.
     returned: Vec<u16>,
@@ -160,7 +160,8 @@ impl Arena {
         self.free_blocks.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// Allocates a block of a size.
+    /// Allocates a block of a size. Returns `None`, and notes that a log could not grow, if no page
+    /// has a free block and the cap is reached.
     fn allocate(&self, size: usize) -> Option<BlockHandle> {
         let mut books = self.free_blocks();
         // A reader that still reads this block for its previous slot must see that slot's lock if

@@ -40,7 +40,7 @@ const FILL_PERCENT: usize = 81;
 /// are in their first home line: a mispredicted branch would cost more than the memory.
 const SMALL_TABLE_KEYS: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
-/// Lines of a large table, 1 MiB: prefetching pays from this size on.
+/// Lines of the largest table, 1 MiB, for which prefetching does not pay.
 const LARGE_LINES: usize = 16_384;
 /// The number of keys by which a bucket may be fuller than the other one and still take in a key
 /// for its home line. With more, keys are found sooner; with less, fewer find no slot.

@@ -99,7 +99,7 @@ impl fmt::Display for ProtocolError {
 
 impl CommandParser {
     /// Continues with the command at the start of `bytes`. While it is incomplete, the caller has to pass the same
-    /// bytes and more.
+    /// bytes and more. `stranger` is true before authentication, when lower caps apply.
     #[inline]
     pub(crate) fn next(
         &mut self,
