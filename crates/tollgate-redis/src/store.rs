@@ -20,7 +20,7 @@ use std::sync::{Arc, RwLock};
 use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
-use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt};
+use tollgate::{Check, DecidedBy, Decision, Key, Limit, Micros, Outcome, Receipt};
 use tollgate_shared::TimeSource;
 use tollgate_shared::remote_store::{CallTiming, StateName};
 
@@ -90,11 +90,14 @@ pub struct RedisStats {
     pub unanswered: u64,
 }
 
-/// The result of a request beside the outcomes.
+/// The result of a request to one slot, beside the outcomes.
 struct ScriptDecision {
-    decision: Decision,
-    /// The states after it: by place, or by check. Bound: one for each check. A log may have only
-    /// those entries that matter to the answer.
+    /// True if the request passes.
+    admitted: bool,
+    /// The instant of the answer by the server's clock.
+    at: Micros,
+    /// The states after it, by key. Bound: one for each check. A log may have only those entries that
+    /// matter to the answer.
     states: Vec<State>,
 }
 
@@ -148,7 +151,8 @@ impl RedisStore {
             )
             .await?;
         self.refund_in_background(checks, answer.to_refund, now);
-        Ok(answer.decided.decision)
+        let (by, at) = (DecidedBy::Redis, answer.answered_at);
+        Ok(stored_state::decision_of_outcomes(checks, outcomes, by, at))
     }
 
     /// A caller waits who asked at this instant.
@@ -169,19 +173,15 @@ impl RedisStore {
         if self.link.is_cluster() && !is_same(request.slots()) {
             return self.answer_multi_slot(checks, when, outcomes, partly).await;
         }
-        let ScriptDecision { decision, states } =
+        let ScriptDecision { at, states, .. } =
             match self.decide_in_one_call(&request, when, outcomes).await {
                 Err(error) if error.class == ErrorClass::TryAgain => {
                     return self.answer_multi_slot(checks, when, outcomes, partly).await;
                 }
                 told => told?,
             };
-        let states = request.key_indices.iter().map(|place| states[*place].clone()).collect();
-        Ok(StoreAnswer {
-            decided: ScriptDecision { decision, states },
-            failed_checks: 0,
-            to_refund: Vec::new(),
-        })
+        let states = request.states_by_check(states);
+        Ok(StoreAnswer { answered_at: at, states, failed_checks: 0, to_refund: Vec::new() })
     }
 
     /// A request whose keys are in one slot, or need not be.
@@ -236,20 +236,21 @@ impl RedisStore {
         reply: &ScriptReply,
         outcomes: &mut [Outcome],
     ) -> Option<ScriptDecision> {
-        let admitted = reply.refused? == 0;
+        let charged = reply.refused? == 0;
         let (mut seen, unreadable) = request.decode_all(reply);
         if unreadable > 0 {
             return None;
         }
-        let decision = request.decide(&mut seen, reply.now, outcomes);
-        if decision.allowed() != admitted {
+        let admitted = request.decide(&mut seen, reply.now, outcomes);
+        if admitted != charged {
             self.state.mismatches.fetch_add(1, Ordering::Relaxed);
             // What the script did not charge must not pass.
-            if !admitted {
+            if !charged {
                 return None;
             }
         }
-        Some(ScriptDecision { decision, states: states(&seen) })
+        let states = seen.into_iter().map(StoredState::into_state).collect();
+        Some(ScriptDecision { admitted, at: reply.now, states })
     }
 
     /// Decides on what was found and writes it, if nobody else writes meanwhile.
@@ -268,8 +269,9 @@ impl RedisStore {
             if round == 0 {
                 self.state.unreadable.fetch_add(unreadable as u64, Ordering::Relaxed);
             }
-            let decision = request.decide(&mut seen, reply.now, outcomes);
-            let told = ScriptDecision { decision, states: states(&seen) };
+            let admitted = request.decide(&mut seen, reply.now, outcomes);
+            let states = seen.iter().map(|seen| seen.state().clone()).collect();
+            let told = ScriptDecision { admitted, at: reply.now, states };
             let writes: Vec<StateWrite> = seen
                 .into_iter()
                 .enumerate()
@@ -309,11 +311,11 @@ impl RedisStore {
             let look = Some(script::read_values(request.keys.len()));
             let found = self.call_script(&request.keys, Vec::new(), look, when).await?;
             let (mut seen, unreadable) = request.decode_all(&found);
-            let decision = request.decide(&mut seen, found.now, outcomes);
+            let admitted = request.decide(&mut seen, found.now, outcomes);
             let Some(certain) = request.with_granted_costs(outcomes) else {
                 return self.decide_in_rust(request, found, when, outcomes).await;
             };
-            if !decision.allowed() || unreadable > 0 {
+            if !admitted || unreadable > 0 {
                 return self.decide_in_rust(request, found, when, outcomes).await;
             }
             let reply = self.call_for_request(&certain, when).await?;
@@ -446,9 +448,4 @@ impl RedisStore {
 fn is_same(mut slots: impl Iterator<Item = u16>) -> bool {
     let first = slots.next();
     slots.all(|slot| Some(slot) == first)
-}
-
-/// The states that a request left.
-fn states(seen: &[StoredState]) -> Vec<State> {
-    seen.iter().map(|seen| seen.state().clone()).collect()
 }

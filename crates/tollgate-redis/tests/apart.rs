@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::shared;
 use testkit::redis::{TestRedisCluster, TestRedisLaunch};
-use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, OnFailure, Outcome, Store, Terms};
+use tollgate::{
+    Act, Check, DecidedBy, Decision, Key, Limit, Micros, OnFailure, Outcome, Store, Terms,
+};
 use tollgate_redis::{RedisOptions, RedisStore, SharedStore, StoreUrl, TimeSource};
 use tollgate_shared::remote_store::{AnswerStates, CallTiming, RemoteStore};
 
@@ -62,7 +64,8 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
         .collect();
     let (mut outcomes, mut seen) = ([Outcome::default(); 4], AnswerStates::default());
     let ask = store.decide_with_states(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
-    assert!(ask.await.unwrap().allowed());
+    ask.await.unwrap();
+    assert!(Decision::of_outcomes(&checks, &outcomes, seen.answered_at).allowed());
     assert!(seen.answered_at > Micros::ZERO, "the instant is a node's");
     let left = |seen: &AnswerStates| -> Vec<i64> {
         let each = seen.states.iter().zip(&limits);
@@ -73,7 +76,8 @@ async fn each_check_is_told_its_own_state_and_up_to_is_level() {
     let mut checks = checks;
     checks[3] = checks[3].cost(58);
     let ask = store.decide_with_states(&checks, at_zero(store.timeout()), &mut outcomes, &mut seen);
-    let decision = ask.await.unwrap();
+    ask.await.unwrap();
+    let decision = Decision::of_outcomes(&checks, &outcomes, seen.answered_at);
     assert_eq!((decision.allowed(), decision.binding()), (false, 3));
     assert_eq!(left(&seen), [90, 79, 68, 57]);
     assert_eq!(outcomes.map(|outcome| outcome.charged), [0; 4]);

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::decision::MAX_LIMITS;
-use tollgate::{Check, Decision, Key, Limit, Micros, Outcome, Receipt, Store};
+use tollgate::{Check, Key, Limit, Micros, Outcome, Receipt, Store};
 
 use crate::blocks::KeyHash;
 
@@ -23,14 +23,16 @@ pub trait RemoteStore: Store<Error: RemoteError> + 'static {
     /// Timeout of a decision, for all of its calls together.
     fn timeout(&self) -> Duration;
 
-    /// Decides like [`Store::decide_each`]; `seen` gets the states behind the answer.
+    /// Decides like [`Store::decide_each`]: `outcomes` gets the outcome of each check and `seen` the states
+    /// behind it, of which the caller makes the decision. There is at least one check and there are at most
+    /// [`MAX_LIMITS`], none of them with an empty key.
     fn decide_with_states(
         &self,
         checks: &[Check<'_>],
         when: CallTiming,
         outcomes: &mut [Outcome],
         seen: &mut AnswerStates,
-    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// A key as the store has it: short, however long the key is.
     fn hash(&self, key: Key<'_>) -> KeyHash;

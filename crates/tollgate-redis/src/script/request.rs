@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredCheck, StoredState};
-use tollgate::{Act, Check, Decision, Limit, Micros, Outcome};
+use tollgate::{Act, Check, DecidedBy, Limit, Micros, Outcome};
 use tollgate_shared::TimeSource;
 
 use crate::script::call::ScriptBody;
@@ -93,6 +94,15 @@ impl<'a> ScriptRequest<'a> {
         })
     }
 
+    /// The state of each check, of states by key.
+    pub(crate) fn states_by_check(&self, states: Vec<State>) -> Vec<State> {
+        // If every check has a key of its own, both are in the same order.
+        match self.keys.len() == self.checks.len() {
+            true => states,
+            false => self.key_indices.iter().map(|place| states[*place].clone()).collect(),
+        }
+    }
+
     /// Returns true if the cost depends on the units left.
     pub(crate) fn has_up_to(&self) -> bool {
         self.checks.iter().any(|one| one.check.requested_act() == Act::UpTo)
@@ -123,14 +133,16 @@ impl<'a> ScriptRequest<'a> {
         (seen, read.iter().filter(|read| !**read).count())
     }
 
-    /// Decides on what was found, and tells what is to be written.
+    /// Decides on the states found, and changes them by what is to be written. Returns true if the request
+    /// passes.
     pub(crate) fn decide(
         &self,
         seen: &mut [StoredState],
         now: Micros,
         outcomes: &mut [Outcome],
-    ) -> Decision {
-        stored_state::decide(&self.checks, &self.key_indices, seen, now, outcomes)
+    ) -> bool {
+        let (checks, places) = (&self.checks, &self.key_indices);
+        stored_state::decide_outcomes(checks, places, seen, DecidedBy::Redis, now, outcomes)
     }
 }
 

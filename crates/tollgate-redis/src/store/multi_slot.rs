@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use tollgate::algorithm::{self, State};
-use tollgate::{Act, Check, Decision, Limit, Micros, Outcome, Receipt, Wait};
+use tollgate::{Act, Check, Limit, Micros, Outcome, Receipt, Wait};
 use tollgate_shared::remote_store::CallTiming;
 use tollgate_shared::up_to;
 
@@ -18,12 +18,14 @@ use crate::script;
 use crate::script::keys;
 use crate::script::request::{self, ScriptRequest};
 
-use super::{RedisStore, ScriptDecision};
+use super::RedisStore;
 
 /// The answer to a request, on one node or several.
 pub(super) struct StoreAnswer {
-    /// States are by check.
-    pub(super) decided: ScriptDecision,
+    /// The instant of the answer; the latest one, if several nodes answered.
+    pub(super) answered_at: Micros,
+    /// The state of each check. Bound: one for each check.
+    pub(super) states: Vec<State>,
     /// The checks that nobody answered, a bit for each; their states mean nothing.
     pub(super) failed_checks: u16,
     /// Charges that were not granted, by check, to be refunded. Bound: one for each check.
@@ -153,11 +155,12 @@ impl MultiSlotRequest<'_> {
         let request = ScriptRequest::new(&store.key_namer, &asked, &limits);
         let mut said = vec![Outcome::default(); asked.len()];
         let told = store.decide_in_one_call(&request, when, &mut said).await?;
-        self.refused |= !told.decision.allowed();
-        self.latest_answer_at = self.latest_answer_at.max(Some(told.decision.at()));
-        for (&index, (outcome, place)) in group.iter().zip(said.iter().zip(&request.key_indices)) {
+        self.refused |= !told.admitted;
+        self.latest_answer_at = self.latest_answer_at.max(Some(told.at));
+        let states = request.states_by_check(told.states);
+        for (&index, (outcome, state)) in group.iter().zip(said.iter().zip(states)) {
             self.outcomes[index] = *outcome;
-            self.states[index] = told.states[*place].clone();
+            self.states[index] = state;
             if outcome.charged > 0 && !self.checks[index].counts_denied() {
                 self.charged.charges.push((index, outcome.receipt()));
             }
@@ -190,12 +193,8 @@ impl MultiSlotRequest<'_> {
             self.charged.charges.clear();
             self.level_up_to_grants(failed, &mut back);
         }
-        let decision = Decision::of_outcomes(self.checks, self.outcomes, at);
-        Ok(StoreAnswer {
-            decided: ScriptDecision { decision, states: self.states },
-            failed_checks: failed,
-            to_refund: back,
-        })
+        let (answered_at, states) = (at, self.states);
+        Ok(StoreAnswer { answered_at, states, failed_checks: failed, to_refund: back })
     }
 
     /// Takes what is given back out of what the limits said.

@@ -22,7 +22,7 @@ use crate::transport::command::RedisCommand;
 use crate::transport::value::RedisValue;
 
 use super::RedisStore;
-use super::multi_slot::{PartialFailurePolicy, StoreAnswer};
+use super::multi_slot::PartialFailurePolicy;
 
 /// Timeout of the charge of a lease: the same as that of the lease's entry.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -115,7 +115,7 @@ impl RemoteStore for RedisStore {
         when: CallTiming,
         outcomes: &mut [Outcome],
         seen: &mut AnswerStates,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<(), StoreError> {
         self.decide_by_deadline(checks, when, outcomes, seen).await
     }
 
@@ -188,34 +188,32 @@ impl RemoteStore for RedisStore {
         let mut outcome = [Outcome::default()];
         let deadline = self.link.deadline().max(Instant::now() + LEASE_TIMEOUT);
         let checks = slice::from_ref(check);
-        let _ = self
-            .decide_by_deadline(checks, CallTiming { now, deadline }, &mut outcome, seen)
-            .await?;
+        self.decide_by_deadline(checks, CallTiming { now, deadline }, &mut outcome, seen).await?;
         Ok(outcome[0])
     }
 }
 
 impl RedisStore {
-    /// Decides by a deadline, and says what the answer was made of.
+    /// Decides by a deadline; `seen` gets the states behind the answer.
     async fn decide_by_deadline(
         &self,
         checks: &[Check<'_>],
         when: CallTiming,
         outcomes: &mut [Outcome],
         seen: &mut AnswerStates,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<(), StoreError> {
         *seen = AnswerStates { answered_at: when.now, ..AnswerStates::default() };
         let outcomes = &mut outcomes[..checks.len()];
-        if let Some(decision) = stored_state::answer_without_store(checks, when.now) {
+        if stored_state::answer_without_store(checks, when.now).is_some() {
             outcomes.fill(Outcome::default());
-            return Ok(decision);
+            return Ok(());
         }
-        let StoreAnswer { decided: told, failed_checks: failed, to_refund: back } =
+        let answer =
             self.answer_checks(checks, when, outcomes, PartialFailurePolicy::ReportFailed).await?;
-        seen.answered_at = told.decision.at();
-        seen.states.extend(told.states);
-        seen.failed_checks = failed;
-        seen.to_refund.extend(back);
-        Ok(told.decision)
+        seen.answered_at = answer.answered_at;
+        seen.states.extend(answer.states);
+        seen.failed_checks = answer.failed_checks;
+        seen.to_refund.extend(answer.to_refund);
+        Ok(())
     }
 }

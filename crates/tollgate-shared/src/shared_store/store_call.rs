@@ -75,7 +75,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             let (mut outcome, mut seen) = ([Outcome::default()], AnswerStates::default());
             let store = &inner.store_for(&check).store;
             match store.decide_with_states(&[check], when, &mut outcome, &mut seen).await {
-                Ok(_) => Some((outcome[0], seen)),
+                Ok(()) => Some((outcome[0], seen)),
                 Err(error) => {
                     inner.keep_unsent_forced(&check, when.now, &error);
                     None

@@ -147,7 +147,9 @@ impl Store for StandInStore {
         outcomes: &mut [Outcome],
     ) -> StandInResult<Decision> {
         let when = CallTiming { now: now.instant(), deadline: Instant::now() + self.timeout() };
-        self.decide_with_states(checks, when, outcomes, &mut AnswerStates::default()).await
+        let mut seen = AnswerStates::default();
+        self.decide_with_states(checks, when, outcomes, &mut seen).await?;
+        Ok(Decision::of_outcomes(checks, &outcomes[..checks.len()], seen.answered_at))
     }
 
     async fn refund(
@@ -238,7 +240,7 @@ impl RemoteStore for StandInStore {
         when: CallTiming,
         outcomes: &mut [Outcome],
         seen: &mut AnswerStates,
-    ) -> StandInResult<Decision> {
+    ) -> StandInResult<()> {
         self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
         self.wait().await;
@@ -246,15 +248,16 @@ impl RemoteStore for StandInStore {
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
             *outcome = Outcome { decided_by: DecidedBy::Redis, ..self.judge(check, now) };
         }
-        let decision = Decision::of_outcomes(checks, &outcomes[..checks.len()], now);
+        let admitted =
+            checks.iter().zip(&*outcomes).all(|(check, one)| check.is_shadow() || one.allowed);
         for (check, outcome) in checks.iter().zip(outcomes) {
             let peeks = check.requested_act() == Act::Peek;
-            if !peeks && (decision.allowed() || check.counts_denied()) {
+            if !peeks && (admitted || check.counts_denied()) {
                 let charge = |state: &mut State| {
                     algorithm::charge(check.limit(), state, check.units(), now);
                 };
                 self.on(check, now, charge);
-                outcome.charged = if decision.allowed() { check.units() } else { 0 };
+                outcome.charged = if admitted { check.units() } else { 0 };
                 let after = self.judge(&check.cost(0), now);
                 outcome.remaining = after.remaining;
                 if !outcome.allowed {
@@ -264,7 +267,7 @@ impl RemoteStore for StandInStore {
             seen.states.push(self.on(check, now, |state| state.clone()));
         }
         seen.answered_at = now;
-        self.answer(decision)
+        self.answer(())
     }
 
     fn refunds_lost(&self) -> u64 {
@@ -296,7 +299,7 @@ impl RemoteStore for StandInStore {
     ) -> StandInResult<Outcome> {
         let mut outcome = [Outcome::default()];
         let when = CallTiming { now, deadline: Instant::now() + self.timeout() };
-        let _ = self.decide_with_states(slice::from_ref(check), when, &mut outcome, seen).await?;
+        self.decide_with_states(slice::from_ref(check), when, &mut outcome, seen).await?;
         Ok(outcome[0])
     }
 }

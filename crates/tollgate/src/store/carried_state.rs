@@ -130,6 +130,11 @@ impl<S: DetachState> CarriedState<S> {
         &self.state
     }
 
+    /// The state by the numbers of the checked limit.
+    pub(crate) fn into_state(self) -> S {
+        self.state
+    }
+
     pub(crate) fn charge(&mut self, limit: &Limit, units: u64, why: ChargeReason, now: Micros) {
         match why {
             ChargeReason::Granted => {

@@ -113,15 +113,20 @@ impl<'a> StateAssignment<'a> {
         self.first_checks.iter().map(|index| &self.checks[*index])
     }
 
-    /// Decides the request on its states, one for each of [`StateAssignment::first_checks`]; see
-    /// [`decide`].
+    /// Decides the request on its states, one for each of [`StateAssignment::first_checks`]: all checks
+    /// pass and are charged, or none is charged. `decided_by` is what the answer names as its decider;
+    /// `outcomes` receives the outcome of each limit.
     pub fn decide(
         &self,
         states: &mut [StoredState],
+        decided_by: DecidedBy,
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Decision {
-        decide(&self.checks, &self.places, states, now, outcomes)
+        decide_outcomes(&self.checks, &self.places, states, decided_by, now, outcomes);
+        let checks: ArrayVec<Check<'_>, MAX_LIMITS> =
+            self.checks.iter().map(|one| one.check).collect();
+        decision_of_outcomes(&checks, outcomes, decided_by, now)
     }
 }
 
@@ -158,6 +163,11 @@ impl StoredState {
     /// The state by the numbers of the checked limit.
     pub fn state(&self) -> &State {
         self.0.state()
+    }
+
+    /// Returns the state by the numbers of the checked limit and drops what would be written.
+    pub fn into_state(self) -> State {
+        self.0.into_state()
     }
 
     /// Gives back up to `units` that were charged at `charged_at`; without an instant, as if
@@ -231,35 +241,46 @@ pub fn cumulative_cost(asked: &[StoredCheck<'_>], places: &[usize], index: usize
 
 /// Decides a request as the memory store does: all checks pass and are charged, or none is charged.
 /// `places` has the index in `seen` of the state of each check; `outcomes` receives the outcome of
-/// each limit.
-pub fn decide(
+/// each limit, decided by `decided_by`. Returns true if the request passes.
+pub fn decide_outcomes(
     asked: &[StoredCheck<'_>],
     places: &[usize],
     seen: &mut [StoredState],
+    decided_by: DecidedBy,
     now: Micros,
     outcomes: &mut [Outcome],
-) -> Decision {
+) -> bool {
     if let [one] = asked
         && !one.check.shadow
     {
-        let decision = decide_one(one, &mut seen[0], now).with_decided_by(DecidedBy::Redis);
-        outcomes[0] = decision.outcome();
-        return decision;
+        outcomes[0] = Outcome { decided_by, ..decide_one(one, &mut seen[0], now) };
+        return outcomes[0].allowed;
     }
-    let checks: ArrayVec<Check<'_>, MAX_LIMITS> = asked.iter().map(|one| one.check).collect();
     let violated = all_or_none::decide(asked, places, seen, now, outcomes);
     for (outcome, one) in outcomes.iter_mut().zip(asked) {
-        (outcome.decided_by, outcome.twin) = (DecidedBy::Redis, one.twin);
+        (outcome.decided_by, outcome.twin) = (decided_by, one.twin);
     }
-    Decision::of_all(&checks, outcomes, violated, now).with_decided_by(DecidedBy::Redis)
+    violated == 0
 }
 
-fn decide_one(one: &StoredCheck<'_>, seen: &mut StoredState, now: Micros) -> Decision {
+/// The decision of a request whose `outcomes` are those of [`decide_outcomes`].
+pub fn decision_of_outcomes(
+    checks: &[Check<'_>],
+    outcomes: &[Outcome],
+    decided_by: DecidedBy,
+    now: Micros,
+) -> Decision {
+    let outcomes = &outcomes[..checks.len()];
+    // A request of shadow checks alone has no binding limit that names the decider.
+    Decision::of_outcomes(checks, outcomes, now).with_decided_by(decided_by)
+}
+
+fn decide_one(one: &StoredCheck<'_>, seen: &mut StoredState, now: Micros) -> Outcome {
     let (limit, check) = (one.limit, &one.check);
     let plan = ChargePlan::new(seen.state(), limit, check, now);
     if let Some((units, why)) = plan.charge {
         seen.0.charge(limit, units, why, now);
     }
     let outcome = plan.outcome_after(seen.state(), limit, check, now);
-    Decision::of_one(limit, outcome, plan.granted, now)
+    Outcome { charged: plan.granted, ..outcome }
 }

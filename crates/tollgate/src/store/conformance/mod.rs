@@ -53,7 +53,7 @@
 //! use tollgate::clock::Now;
 //! use tollgate::store::stored_state::{self, StateAssignment, StoredState};
 //! use tollgate::{
-//!     Act, Check, Decision, Key, Limit, Micros, Outcome, Receipt, Refusal, Store, Wait,
+//!     Act, Check, DecidedBy, Decision, Key, Limit, Micros, Outcome, Receipt, Refusal, Store, Wait,
 //! };
 //!
 //! /// The identity of a limit, a key, and the number of the state among its twins.
@@ -104,7 +104,7 @@
 //!             .zip(&names)
 //!             .map(|(first, name)| open(states.get(name), first.limit, now))
 //!             .collect();
-//!         let decision = request.decide(&mut opened, now, outcomes);
+//!         let decision = request.decide(&mut opened, DecidedBy::Memory, now, outcomes);
 //!         for ((first, name), state) in request.first_checks().zip(names).zip(opened) {
 //!             if let Some((state, writer)) = state.into_pending_write() {
 //!                 states.insert(name, (state, writer.unwrap_or_else(|| first.limit.clone())));
