@@ -8,6 +8,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate::decision::MAX_LIMITS;
 use tollgate::{
     Act, Check, Clock, Decision, Key, Limit, Micros, Now, Observer, Outcome, Receipt, Store,
     SystemClock, Wait,
@@ -243,16 +244,12 @@ impl<'a, R: RemoteStore, C: Clock> SharedMoment<'a, R, C> {
 
     /// See [`SharedLimiter::decide`].
     pub async fn decide(self, checks: &[Check<'_>]) -> Decision {
-        let mut one = [Outcome::default()];
-        let mut many = Vec::new();
-        let outcomes = match checks.len() {
-            0 | 1 => &mut one[..checks.len()],
-            several => {
-                many.resize(several, Outcome::default());
-                &mut many[..]
-            }
-        };
-        self.decide_each(checks, outcomes).await
+        if let [_] = checks {
+            // The usual request, without the list of outcomes for many.
+            return self.decide_each(checks, &mut [Outcome::default()]).await;
+        }
+        // A request with more limits is refused before any of them has an outcome.
+        self.decide_each(checks, &mut [Outcome::default(); MAX_LIMITS]).await
     }
 
     /// See [`SharedLimiter::decide`]; `outcomes` gets the answer of each limit, in order.
