@@ -168,7 +168,7 @@ impl RedisStore {
         outcomes: &mut [Outcome],
         partly: PartialFailurePolicy,
     ) -> Result<StoreAnswer, StoreError> {
-        let limits = request::limits_for_keys(checks);
+        let limits = stored_state::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
             return self.answer_multi_slot(checks, when, outcomes, partly).await;
@@ -383,7 +383,7 @@ impl RedisStore {
     #[doc(hidden)]
     pub fn encoded_call(&self, check: &Check<'_>, now: Micros) -> Vec<u8> {
         let checks = slice::from_ref(check);
-        let limits = request::limits_for_keys(checks);
+        let limits = stored_state::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         let limits = self.request_descriptions(&request, self.call_timing(now));
         let body = (!script::is_plain(&request.checks)).then(|| request.body());

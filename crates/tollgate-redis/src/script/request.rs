@@ -3,19 +3,14 @@
 use std::borrow::Cow;
 
 use tollgate::algorithm::State;
-use tollgate::store::stored_state::{self, Purpose, StoredCheck, StoredState};
-use tollgate::{Act, Check, DecidedBy, Limit, Micros, Outcome};
+use tollgate::store::stored_state::{self, Purpose, StateAssignment, StoredCheck, StoredState};
+use tollgate::{Act, Check, DecidedBy, Key, Limit, Micros, Outcome};
 use tollgate_shared::TimeSource;
 
 use crate::script::call::ScriptBody;
-use crate::script::keys::{self, RedisKeyNamer};
+use crate::script::keys::{self, RedisKeyNamer, SubjectHash};
 use crate::script::state::{self, DecodedState};
 use crate::script::{self, ScriptReply, StateWrite, StoredValue};
-
-/// The limits of checks as they apply to their keys: those of a staggered one begin at its own time.
-pub(crate) fn limits_for_keys<'a>(checks: &[Check<'a>]) -> Vec<Cow<'a, Limit>> {
-    checks.iter().map(|check| check.limit().for_key(check.key().as_bytes())).collect()
-}
 
 /// Checks with the keys that their states have. All lists are at most as long as a decision may be.
 pub(crate) struct ScriptRequest<'a> {
@@ -23,53 +18,37 @@ pub(crate) struct ScriptRequest<'a> {
     /// The index of each check's key.
     pub(crate) key_indices: Vec<usize>,
     pub(crate) keys: Vec<Vec<u8>>,
-    /// The check that each key was made for.
-    pub(crate) first_checks: Vec<usize>,
+    /// The limit of each key.
+    limits: Vec<&'a Limit>,
 }
 
 impl<'a> ScriptRequest<'a> {
+    /// A request of checks, whose limits are those of [`stored_state::limits_for_keys`].
     pub(crate) fn new(
         names: &RedisKeyNamer,
         checks: &[Check<'a>],
         limits: &'a [Cow<'a, Limit>],
     ) -> Self {
-        let mut request = ScriptRequest {
-            checks: Vec::with_capacity(checks.len()),
-            key_indices: Vec::with_capacity(checks.len()),
-            keys: Vec::with_capacity(checks.len()),
-            first_checks: Vec::with_capacity(checks.len()),
-        };
-        let mut subjects = Vec::with_capacity(checks.len());
-        for (index, (check, limit)) in checks.iter().zip(limits).enumerate() {
-            let known = checks[..index].iter().position(|before| before.key() == check.key());
-            subjects.push(match known {
-                Some(known) => subjects[known],
+        let assignment = StateAssignment::new(checks, limits);
+        let states = assignment.first_checks();
+        let mut subjects: Vec<(Key<'_>, SubjectHash)> = Vec::with_capacity(states.len());
+        let mut keys = Vec::with_capacity(states.len());
+        for StoredCheck { check, limit, twin } in states.clone() {
+            // A hash is the dearest part of a name, and most requests are about one or two subjects.
+            let known = subjects.iter().find(|(key, _)| *key == check.key());
+            let subject = match known {
+                Some((_, subject)) => *subject,
                 None => names.subject(check.key().as_bytes()),
-            });
-            // The same limit asked twice is one state. Limits that differ in nothing but their numbers
-            // would share one too; within one request that is never meant, so each gets its own.
-            let same = |before: &usize| {
-                let other = &checks[*before];
-                other.key() == check.key() && other.limit().id() == check.limit().id()
             };
-            let others: Vec<usize> = (0..index).filter(same).collect();
-            let twin = others.iter().find(|before| {
-                checks[**before].limit().fingerprint() == check.limit().fingerprint()
-            });
-            let (place, twin) = match twin {
-                Some(&twin) => (request.key_indices[twin], request.checks[twin].twin),
-                None => {
-                    let twins = others.iter().map(|before| request.checks[*before].twin + 1);
-                    let twin = twins.max().unwrap_or(0);
-                    request.keys.push(names.key(subjects[index], check.limit(), twin));
-                    request.first_checks.push(index);
-                    (request.keys.len() - 1, twin)
-                }
-            };
-            request.checks.push(StoredCheck { check: *check, limit, twin });
-            request.key_indices.push(place);
+            subjects.push((check.key(), subject));
+            keys.push(names.key(subject, limit, *twin));
         }
-        request
+        ScriptRequest {
+            checks: assignment.checks().to_vec(),
+            key_indices: assignment.places().to_vec(),
+            keys,
+            limits: states.map(|first| first.limit).collect(),
+        }
     }
 
     /// The same with what was granted instead of "up to", if that means the same: not where checks
@@ -90,7 +69,7 @@ impl<'a> ScriptRequest<'a> {
             checks: asked.collect(),
             key_indices: self.key_indices.clone(),
             keys: self.keys.clone(),
-            first_checks: self.first_checks.clone(),
+            limits: self.limits.clone(),
         })
     }
 
@@ -115,7 +94,7 @@ impl<'a> ScriptRequest<'a> {
 
     /// The limit that a key is about.
     pub(crate) fn limit(&self, place: usize) -> &'a Limit {
-        self.checks[self.first_checks[place]].limit
+        self.limits[place]
     }
 
     /// The slots of the keys, in order.

@@ -9,6 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use tollgate::algorithm::{self, State};
+use tollgate::store::stored_state;
 use tollgate::{Act, Check, Limit, Micros, Outcome, Receipt, Wait};
 use tollgate_shared::remote_store::CallTiming;
 use tollgate_shared::up_to;
@@ -16,7 +17,7 @@ use tollgate_shared::up_to;
 use crate::error::{ErrorClass, StoreError};
 use crate::script;
 use crate::script::keys;
-use crate::script::request::{self, ScriptRequest};
+use crate::script::request::ScriptRequest;
 
 use super::RedisStore;
 
@@ -151,7 +152,7 @@ impl MultiSlotRequest<'_> {
             check => *check,
         });
         let asked: Vec<Check<'_>> = asked.collect();
-        let limits = request::limits_for_keys(&asked);
+        let limits = stored_state::limits_for_keys(&asked);
         let request = ScriptRequest::new(&store.key_namer, &asked, &limits);
         let mut said = vec![Outcome::default(); asked.len()];
         let told = store.decide_in_one_call(&request, when, &mut said).await?;
