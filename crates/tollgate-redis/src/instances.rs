@@ -87,13 +87,13 @@ pub struct SharedRules {
 /// The state of a published change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishStatus {
-    /// The store has it: every instance hears of it within a beat.
+    /// The store has the change; every instance reads it with its next exchange.
     Published,
-    /// The store cannot be reached: they will hear of it when it is back.
+    /// The store is unavailable; the change is sent when it is back.
     Pending,
-    /// There is no room for more of the kind: it holds here only.
+    /// There is no room for more changes of this kind; the change applies to this instance only.
     NoRoom,
-    /// It is too long to be told: it holds here only.
+    /// The change is too long to publish; it applies to this instance only.
     TooLong,
 }
 

@@ -1,15 +1,15 @@
-//! `SharedStore`: limits that several instances keep together, answered whatever the store does.
+//! `SharedStore`: limits that several instances keep together. It always answers, even if the store does not.
 //!
 //! ```text
-//!   checks ─▶ refusals.rs    refused a moment ago, and the wait is not over: refused
-//!          ─▶ lease.rs       budget borrowed ahead covers the cost: spent
-//!          ─▶ local_sync.rs  decided in the table of this process, told afterwards
-//!          ─▶ asking.rs      the store is asked, and its states copied into the table of this process
-//!          ─▶ failing.rs     no answer: decided alone, admitted or refused, as each check's terms say
+//!   checks ─▶ refusal_cache.rs   refused a moment ago, and the wait is not over: refused
+//!          ─▶ lease.rs           budget borrowed ahead covers the cost: spent
+//!          ─▶ local_sync.rs      decided in the table of this process; the store gets the charge later
+//!          ─▶ store_call.rs      the store decides; its states are copied into the table of this process
+//!          ─▶ failure_policy.rs  no answer: decided alone, admitted or refused, as each check's terms say
 //! ```
 //!
-//! A single check that can be answered here is: nothing is allocated and nobody is waited for. All else
-//! goes through `request.rs`, which has all checks pass and charged, or none.
+//! A single check that can be answered in this process is answered at once, without an allocation. All
+//! other requests go through `shared_request.rs`: all checks pass and are charged, or none is charged.
 
 mod detached_work;
 mod failure_policy;
@@ -18,7 +18,7 @@ mod lease;
 mod local_sync;
 mod pending_changes;
 mod refusal_cache;
-mod retained_lease;
+mod retained_check;
 mod share_cache;
 mod shared_request;
 mod stats;

@@ -1,4 +1,5 @@
-//! What `Shared` needs of a store in Redis: its states, and the book of who holds what.
+//! The traits `Store` and `RemoteStore` for Redis, by which `SharedStore` uses it: decisions with their
+//! states, late changes, and the record of the units that instances hold.
 
 use std::slice;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,10 @@ impl Store for RedisStore {
 
     /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
     /// because numbers changed or the clock went back, may be executed after later ones of its key.
+    ///
+    /// If a request fails, the error is returned, and the decisions after it are dropped although the store
+    /// may have charged them. Only programs that call `RedisStore` directly meet this: `SharedStore` decides
+    /// each request of a batch by itself.
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],

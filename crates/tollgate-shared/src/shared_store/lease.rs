@@ -25,7 +25,7 @@ use crate::remote_store::{
 };
 
 use super::hot_key_sketch::{HALF_LIFE_US, HotKeySketch};
-use super::retained_lease::RetainedCheck;
+use super::retained_check::RetainedCheck;
 use super::unit_table::{SLOT_FACTS, UNITS_MAX, UnitSlot, UnitTable};
 use super::{SharedStats, SharedStoreInner};
 

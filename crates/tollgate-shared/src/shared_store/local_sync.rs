@@ -23,7 +23,7 @@ use crate::late_units;
 use crate::remote_store::{CallTiming, LateKind, LateUnits, RemoteError, RemoteStore, StateName};
 
 use super::detached_work::DetachedWork;
-use super::retained_lease::RetainedCheck;
+use super::retained_check::RetainedCheck;
 use super::unit_table::{SLOT_FACTS, UNITS_MAX, UnitSlot, UnitTable};
 use super::{BACKGROUND_TICK, SharedStats, SharedStoreInner};
 

@@ -1,4 +1,4 @@
-//! A check that outlives its request: for what happens in the background.
+//! `RetainedCheck`: a check that outlives its request, for work in the background.
 
 use tollgate::{Check, Limit, Terms};
 
@@ -8,7 +8,7 @@ use crate::remote_store::LateKind;
 /// that keys of strangers never take more than this for each place that there is.
 pub(super) const KEY_BYTES_MAX: usize = 1_024;
 
-/// A check that owns what it is about: the question of one unit.
+/// A check of one unit that owns its limit and its key.
 #[derive(Clone, Debug)]
 pub(super) struct RetainedCheck {
     limit: Limit,

@@ -1,4 +1,5 @@
-//! What `places.rs` is made of: apart, so that its interleavings can be explored with other ones.
+//! The atomics and locks of `unit_table.rs`, in one place so that a test can replace them and explore
+//! interleavings.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
