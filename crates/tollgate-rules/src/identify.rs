@@ -235,7 +235,7 @@ impl Identify {
 
     /// The client that a trusted peer forwards.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        // The address of an entry, if it has a form that proxies write.
+        // The address of an entry, if it has one. The outer `None`: no proxy writes such an entry.
         type AddressParser = fn(&str) -> Option<Option<IpAddr>>;
         let (name, in_quotes, read): (_, _, AddressParser) = match &self.address {
             AddressSource::Peer => return peer,

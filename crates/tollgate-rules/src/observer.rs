@@ -82,7 +82,7 @@ impl<'a> DecidedRequest<'a> {
         self.decision.refusal()
     }
 
-    /// The place where it was decided.
+    /// The part of the system that decided, such as the store or a fallback.
     pub fn decided_by(&self) -> DecidedBy {
         self.decision.decided_by()
     }

@@ -122,7 +122,7 @@ impl DescriptorAnswer {
         self.answer.retry_after()
     }
 
-    /// The place where it was decided.
+    /// The part of the system that decided, such as the store or a fallback.
     pub fn decided_by(&self) -> DecidedBy {
         self.answer.decided_by()
     }

@@ -58,7 +58,7 @@ impl SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
-        // The last character shown may be far: the rest of a very long line is not scanned.
+        // The length is compared first, so that the width of a very long line is not computed.
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
         let before = &source[start..span.start];
@@ -103,7 +103,7 @@ impl<'a> LinePart<'a> {
     }
 }
 
-/// Cuts the text before the span to its end.
+/// Keeps the end of the text before the span.
 fn tail(text: &str) -> LinePart<'_> {
     let mut room = MAX_WIDTH - LEAD_WIDTH;
     let fits = |c: &(usize, char)| {
@@ -121,7 +121,7 @@ fn tail(text: &str) -> LinePart<'_> {
     LinePart { text: &text[from..], cut_before: true, cut_after: false }
 }
 
-/// Cuts the span and the text after it to their beginning.
+/// Keeps the beginning of the span and of the text after it.
 fn head(text: &str, mut room: usize) -> LinePart<'_> {
     let mut end = 0;
     for (count, (at, c)) in text.char_indices().enumerate() {
