@@ -549,8 +549,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.clock.now()
     }
 
-    /// Begins an operation of several calls to the store within one deadline. The clock is read
-    /// only if the store may have to be waited for.
+    /// Begins an operation of several calls to the store within one deadline. The time is read only
+    /// if the store may have to be waited for.
     pub(crate) fn begin_operation<'n>(&self, now: Now<'n>) -> Now<'n> {
         if self.answers_at_once() { now } else { now.begin_operation() }
     }

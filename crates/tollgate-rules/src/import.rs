@@ -34,7 +34,7 @@ pub struct ImportDetails {
 pub enum ImportedAllowance {
     /// The rule's limit.
     Limited,
-    /// Nothing, in this time.
+    /// Nothing, in windows of this unit.
     Nothing(Unit),
     /// Everything.
     Everything,
@@ -47,5 +47,6 @@ pub(crate) struct ImportedDomain {
     pub(crate) tree: DescriptorTree,
     /// The rule that limits stated in requests are counted under.
     pub(crate) stated: Rule,
+    /// The algorithm of limits stated in requests.
     pub(crate) algorithm: Algorithm,
 }

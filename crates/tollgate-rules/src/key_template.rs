@@ -329,8 +329,8 @@ mod tests {
         let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
-        // The hash of an API key is hashed like any other text: knowing the hash does not identify
-        // the owner.
+        // The hash of an API key is hashed like any other text: knowing the hash does not make a
+        // caller the owner of the key.
         let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
         assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
         assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hash_api_key(HASH))));

@@ -17,7 +17,7 @@ use crate::pattern::Pattern;
 use crate::rule::Mode;
 use crate::rule_set::RuleSettings;
 
-/// Reports suspicious rules.
+/// Warns of rules that are valid but surely not meant so.
 pub(crate) fn check(
     rules: &[WrittenRule<'_>],
     tiers: &[Box<str>],
@@ -189,7 +189,8 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
     }
 }
 
-/// Returns true if `wide` admits everything that `strict` admits.
+/// Returns true if `wide` is redundant, because it admits everything that `strict` admits. False if
+/// both are equal.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
     // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
     if strict.id() == wide.id() || wide.is_queue() {

@@ -37,7 +37,7 @@ pub(crate) fn rule_name(domain: &str, path: &[DescriptorStep<'_>]) -> String {
         .into()
 }
 
-/// Returns true if the part needs no escape in a name: nothing in it can be mistaken for a
+/// Returns true if the part can stand in a name unchanged: nothing in it can be mistaken for a
 /// separator.
 fn is_plain(part: &str) -> bool {
     let whole = !part.is_empty() && part.chars().all(is_word) && !part.contains("--");
