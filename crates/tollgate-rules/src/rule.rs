@@ -21,7 +21,7 @@ pub struct Rule {
     pub name: Arc<str>,
     /// The condition; `None` applies always.
     pub condition: Option<Condition>,
-    /// Only where no other enforced rule with a condition applied.
+    /// True if the rule applies only where no other enforced rule with a condition does.
     pub fallback: bool,
     /// The key that is counted.
     pub key: KeyTemplate,
@@ -29,15 +29,16 @@ pub struct Rule {
     pub limits: TierLimits,
     /// The cost of a request, unless the caller states one.
     pub cost: Cost,
-    /// The mode.
+    /// The mode: enforced, shadow, off, or enforced for a share of keys.
     pub mode: Mode,
     /// Warn, do not refuse.
     pub soft: bool,
     /// Refused requests are charged too.
     pub count_denied: bool,
-    /// Refusals that earn a block.
+    /// The block that follows repeated refusals.
     pub ban: Option<Ban>,
-    /// The treatment by a shared store.
+    /// The terms for a shared store: consistency, behaviour on failure, and the number of the
+    /// store.
     pub terms: Terms,
     /// The name of the shared store, if it is not the one of all others.
     pub store: Option<Box<str>>,
@@ -163,7 +164,7 @@ pub enum Cost {
     PerEndpoint {
         /// The cost of all other endpoints.
         default: u64,
-        /// The others.
+        /// The costs by endpoint.
         endpoints: EndpointMap<u64>,
     },
     /// Known only afterwards.
@@ -212,7 +213,7 @@ fn stable_hash(rule: &[u8], key: &[u8]) -> u64 {
     hash ^ hash >> 33
 }
 
-/// Refusals that earn a longer block.
+/// A block that follows repeated refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     /// The number of refusals within a period that leads to a block.

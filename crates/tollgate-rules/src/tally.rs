@@ -1,4 +1,4 @@
-//! `Tally`: what a rule has said so far, counted without a line that all threads write.
+//! `Tally`: the verdicts of a rule so far, counted without a cache line that all threads write.
 
 use tollgate::Refusal;
 
