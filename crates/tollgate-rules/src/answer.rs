@@ -129,7 +129,8 @@ impl Answer {
         self.missing_facts().filter(|_| !self.allowed())
     }
 
-    /// Returns false if the store did not answer, so that nobody knows what is left.
+    /// Returns false if the request was refused because the store is unavailable: then it is not
+    /// known what is left.
     pub fn is_known(&self) -> bool {
         self.decision.refusal() != Some(Refusal::StoreUnavailable)
     }

@@ -23,9 +23,9 @@ pub struct ImportDetails {
     pub name: Option<Box<str>>,
     /// The allowance.
     pub allows: ImportedAllowance,
-    /// Names of limits that do not count where this one does.
+    /// Names of limits that do not count where this one applies.
     pub replaces: Vec<Box<str>>,
-    /// Refuses only where all such limits of a request do.
+    /// True for a limit that refuses only if all such limits of a request do.
     pub quota: bool,
 }
 

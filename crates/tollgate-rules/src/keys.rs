@@ -49,8 +49,8 @@ pub struct KeyReport {
     pub leniency: Option<Leniency>,
     /// True if an imported file refuses every request that meets this rule.
     pub refuses_everything: bool,
-    /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
-    /// of all tiers.
+    /// Each limit that applies. For a rule with tiers, those of all tiers if the table of users
+    /// does not have the tier of the caller.
     pub limits: Vec<KeyLimit>,
 }
 

@@ -27,7 +27,7 @@ use table::{
 
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 
-/// The longest that one may stay open.
+/// The longest time that a reservation may stay open.
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The wait after a refusal for concurrency: nobody knows when work ends.
@@ -142,7 +142,8 @@ impl Reservations {
 }
 
 impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
+    /// Decides as [`decide`](Gatekeeper::decide), and keeps the charges open to be settled, for
+    /// `expires_in` but at most [`EXPIRES_IN_MAX`].
     pub fn reserve(
         &self,
         ask: &Ask<'_>,
@@ -185,7 +186,8 @@ impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
 }
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
+    /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps the charges open to be settled,
+    /// for `expires_in` but at most [`EXPIRES_IN_MAX`].
     pub async fn reserve_by<'n>(
         &self,
         rules: RulesVersion,

@@ -111,13 +111,13 @@ pub struct TierLimits {
 }
 
 impl TierLimits {
-    /// The same for all.
+    /// Creates limits that are the same for all tiers.
     pub fn untiered(limits: Vec<RuleLimit>) -> TierLimits {
         TierLimits { plain: limits.into(), own: [].into() }
     }
 
-    /// Those of callers without a tier, then the own limits of each tier in the order of the rule set;
-    /// `None`: such a tier is counted with callers without one.
+    /// Creates limits from those of callers without a tier and the own limits of each tier, in the
+    /// order of the rule set; `None`: such a tier is counted with callers without one.
     pub fn tiered(without: Vec<RuleLimit>, tiers: Vec<Option<Vec<RuleLimit>>>) -> TierLimits {
         let own = match tiers.iter().any(Option::is_some) {
             true => tiers.into_iter().map(|limits| limits.map(Into::into)).collect(),

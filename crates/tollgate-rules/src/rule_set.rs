@@ -243,8 +243,8 @@ impl RuleSet {
         &self.base.overrides
     }
 
-    /// The same rules, with these overrides beside those of the file. Of two for one caller these win,
-    /// and of these the last.
+    /// The same rules, with these overrides beside those of the file. Of two for one caller these
+    /// win, and of these the last.
     pub(crate) fn with_overrides(&self, more: &[Arc<Override>]) -> RuleSet {
         RuleSet::of(self.base.clone(), more)
     }
@@ -296,7 +296,7 @@ impl RuleSet {
         self.rules().find(|rule| *rule.name == *name)
     }
 
-    /// The number of a rule's key template among the different ones; at most [`RuleSet::RULES_MAX`].
+    /// The number of a rule's key template among the different ones, below [`RuleSet::RULES_MAX`].
     pub(crate) fn template_of(&self, number: u32) -> u16 {
         self.base.rules[number as usize].template
     }

@@ -15,7 +15,7 @@ pub enum Verdict {
     Shadow,
     /// The same, but the rule only warns.
     Soft,
-    /// Nobody knows: the store does not answer, and the rule refuses then.
+    /// The store is unavailable, and the rule refuses then.
     Unavailable,
 }
 

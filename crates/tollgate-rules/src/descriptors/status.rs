@@ -87,8 +87,8 @@ impl DescriptorAnswer {
         DescriptorAnswer { answer, statuses, is_imported: of_file }
     }
 
-    /// Header dialects that the rules ask for. `X-RateLimit` is left out for domains of imported
-    /// files, because there Envoy writes it from the statuses.
+    /// Header dialects that the rules ask for. Of these only `draft` is kept for domains of
+    /// imported files, because there Envoy writes `X-RateLimit` from the statuses.
     pub fn dialects(&self) -> &[Dialect] {
         let dialects = self.answer.dialects();
         match self.is_imported {

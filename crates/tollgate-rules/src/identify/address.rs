@@ -95,8 +95,8 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// An address as above, or a network such as `192.0.2.0/24`: the first address of it, and how many bits
-/// all of it has in common. A network of one address is that address.
+/// An address as above, or a network such as `192.0.2.0/24`: its first address and the length of
+/// its prefix. A network of one address is that address.
 pub(crate) fn network(text: &str) -> Option<(IpAddr, Option<u8>)> {
     if !text.contains('/') {
         return Some((address(text)?, None));
@@ -129,12 +129,12 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
-/// Without the spaces and tabs that may surround values in header fields.
+/// Removes the spaces and tabs that may surround values in header fields.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
 }
 
-/// The IPv4 address that a translator of 64:ff9b::/96 (RFC 6052) stands for.
+/// The IPv4 address in a translated one of 64:ff9b::/96 (RFC 6052); any other address as it is.
 pub(super) fn translated(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
