@@ -158,7 +158,7 @@ impl TierLimits {
 /// The cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Always the same.
+    /// The same for every request.
     Fixed(u64),
     /// A cost by endpoint; the most specific wins.
     PerEndpoint {
@@ -167,7 +167,7 @@ pub enum Cost {
         /// The costs by endpoint.
         endpoints: EndpointMap<u64>,
     },
-    /// Known only afterwards.
+    /// A cost that is known only afterwards.
     Reserve {
         /// The units taken first.
         reserve: u64,

@@ -105,7 +105,7 @@ pub(crate) fn stated_rule(name: &str) -> Rule {
     Rule::new(name, KeyTemplate::of_entries([]), TierLimits::untiered(Vec::new()))
 }
 
-/// Other numbers for one caller.
+/// Other limits for one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The name of the rule whose limits are replaced.

@@ -70,9 +70,9 @@ pub(crate) enum ShapeKind {
     Boolean,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of what the text says.
+    /// A list; the text names its items.
     List(&'static str, &'static ShapeKind),
-    /// A list that has from one to so many. Its length is checked later.
+    /// A list of one to so many items. Its length is checked later.
     BoundedList(&'static str, &'static ShapeKind, usize),
     Object(&'static ShapeObject),
     /// Any value of any form, also none.

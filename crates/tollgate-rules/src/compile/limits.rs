@@ -275,7 +275,7 @@ pub(super) fn blame(problem: &Problem, node: &YamlNode) -> Span {
     field.unwrap_or(rate).span
 }
 
-/// Two limits of the same algorithm and period have one count, which both would charge.
+/// Reports two limits of the same algorithm and period, because both would charge one count.
 fn check_shared(context: CompileContext<'_>, specs: &[WrittenLimit], built: &[RuleLimit]) {
     for (index, one) in built.iter().enumerate() {
         let twin = built[..index].iter().position(|other| other.limit.id() == one.limit.id());

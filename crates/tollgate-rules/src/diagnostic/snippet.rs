@@ -147,8 +147,8 @@ fn width_of(c: char) -> usize {
     }
 }
 
-/// A tab always takes four columns here, so that the carets line up. Control characters would move
-/// the cursor or colour the terminal, so they are escaped.
+/// Adds a character in printable form. A tab always takes four columns, so that the carets line up.
+/// Control characters would move the cursor or colour the terminal, so they are escaped.
 pub(super) fn push(text: &mut String, c: char) {
     match c {
         '\t' => text.push_str("    "),
@@ -157,8 +157,8 @@ pub(super) fn push(text: &mut String, c: char) {
     }
 }
 
-/// Control characters, and those that change the direction of writing: a line must look like what
-/// it contains.
+/// Returns true for control characters, invisible ones such as zero-width spaces, and those that
+/// change the direction of writing: a line must look like what it contains.
 fn is_dangerous(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

@@ -75,9 +75,9 @@ pub(super) fn entry(text: &str) -> Option<IpAddr> {
     address(quoted.unwrap_or(text))
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, each IPv6
-/// address also with a zone, which means nothing outside that machine and is dropped. Everything
-/// else, such as `unknown` and `_hidden`, is no address.
+/// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`, each
+/// IPv6 address also with a zone, which means nothing outside that machine and is dropped.
+/// Everything else, such as `unknown` and `_hidden`, is no address.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let ip = if let Some(rest) = text.strip_prefix('[') {
         let (ip, after) = rest.split_once(']')?;
@@ -115,7 +115,7 @@ fn without_zone(text: &str) -> Option<Ipv6Addr> {
     ip.parse().ok().filter(|_| named)
 }
 
-/// A port, or the placeholder of a proxy that hides it.
+/// Returns true for a port, and for the placeholder of a proxy that hides it.
 fn is_port(text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hidden = text.strip_prefix('_').is_some_and(|name| !name.is_empty());

@@ -48,7 +48,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Lengths are hashed too: no two paths are alike.
+/// The first digits of the hash of a path. Lengths are hashed too, so that different paths have
+/// different input.
 fn hash_digits(domain: &str, path: &[DescriptorStep<'_>]) -> String {
     let mut hash = Sha256::new();
     let mut add = |part: Option<&str>| {

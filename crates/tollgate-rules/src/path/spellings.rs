@@ -37,7 +37,7 @@ impl Spelling<'_> {
         &self.text
     }
 
-    /// The slashes that the path has to these servers beside those of the text.
+    /// The slashes that these servers see in the path beside those of the text.
     pub(crate) fn slashes(&self) -> DroppedSlashes {
         self.slashes
     }
