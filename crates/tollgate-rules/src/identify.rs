@@ -92,9 +92,9 @@ pub enum AddressSource {
 /// Number of tokens that were verified or rejected since these rules were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JwtStats {
-    /// Good ones.
+    /// Valid tokens.
     pub verified: u64,
-    /// Expired, malformed, too large, sent twice, or signed with another key.
+    /// Tokens that were expired, malformed, too large, sent twice, or signed with another key.
     pub rejected: u64,
 }
 

@@ -17,7 +17,7 @@ pub struct LimitSpec {
     pub rate: String,
     /// The burst, if it is not in the rate.
     pub burst: Option<u64>,
-    /// The algorithm.
+    /// The algorithm; `None` if the rate implies it.
     pub algorithm: Option<Algorithm>,
     /// Delay instead of refusing.
     pub queue: bool,

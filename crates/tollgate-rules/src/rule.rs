@@ -25,15 +25,15 @@ pub struct Rule {
     pub fallback: bool,
     /// The key that is counted.
     pub key: KeyTemplate,
-    /// All of them must allow.
+    /// The limits; all of them must allow.
     pub limits: TierLimits,
     /// The cost of a request, unless the caller states one.
     pub cost: Cost,
     /// The mode: enforced, shadow, off, or enforced for a share of keys.
     pub mode: Mode,
-    /// Warn, do not refuse.
+    /// True if the rule warns instead of refusing.
     pub soft: bool,
-    /// Refused requests are charged too.
+    /// True if refused requests are charged too.
     pub count_denied: bool,
     /// The block that follows repeated refusals.
     pub ban: Option<Ban>,
