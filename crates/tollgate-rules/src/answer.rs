@@ -36,8 +36,9 @@ struct AnswerEntry {
 
 /// The decision about a plan: the whole, the limit that is named as its reason, and each limit.
 pub(crate) struct PlanDecision {
+    /// The decision of the binding limit, with the waits and the delay of the whole.
     pub(crate) decision: Decision,
-    /// `None`: no enforced rule applies.
+    /// `None`: no enforced limit decided.
     pub(crate) binding: Option<Binding>,
     pub(crate) entries: AnswerEntries,
 }
@@ -112,7 +113,7 @@ impl Answer {
         self.decision.allowed()
     }
 
-    /// The reason of a refusal.
+    /// The reason of a refusal; `None` if the request may go on.
     pub fn refusal(&self) -> Option<Refusal> {
         self.decision.refusal()
     }
@@ -128,7 +129,8 @@ impl Answer {
         self.missing_facts().filter(|_| !self.allowed())
     }
 
-    /// Returns false if the store did not answer, so that nobody knows what is left.
+    /// Returns false if the request was refused because the store is unavailable: then it is not
+    /// known what is left.
     pub fn is_known(&self) -> bool {
         self.decision.refusal() != Some(Refusal::StoreUnavailable)
     }
@@ -138,7 +140,7 @@ impl Answer {
         self.decision.at()
     }
 
-    /// The place where it was decided.
+    /// The part of the system that decided, such as the store or a fallback.
     pub fn decided_by(&self) -> DecidedBy {
         self.decision.decided_by()
     }

@@ -22,7 +22,8 @@ pub struct Changes {
     pub fresh: Vec<Arc<str>>,
     /// Number of rules that stay as they are.
     pub unchanged: usize,
-    /// True if settings beside the rules changed: identification, exemptions, headers, logs.
+    /// True if settings beside the rules changed: identification, exemptions, headers, logs, the
+    /// list of tiers.
     pub settings: bool,
     /// True if the overrides of the file changed.
     pub overrides: bool,

@@ -75,7 +75,7 @@ pub fn compile(sources: &[Source]) -> Compilation {
     compile_at(sources, None)
 }
 
-/// The same; overrides that have ended `now` get a warning.
+/// The same; overrides that have ended at `now` get a warning.
 pub fn compile_at(sources: &[Source], now: Option<Micros>) -> Compilation {
     compile_for(sources, now, StoreNames::Unknown)
 }
@@ -175,7 +175,7 @@ fn empty_file_error(source: &Source) -> Box<Diagnostic> {
     Diagnostic::of_file(source.name(), Problem::new(what).hint(hint)).into()
 }
 
-/// A rules file is a map.
+/// Checks that the root is a map with at least one field.
 fn check_root(source: &Source, root: YamlNode) -> Result<YamlNode, Box<Diagnostic>> {
     let error = |span, problem| Box::new(Diagnostic::error(source, span, problem));
     match &root.value {

@@ -124,7 +124,7 @@ pub enum DescriptorError {
 
 impl DescriptorError {
     /// Returns true if the request is refused rather than wrong. Clients control how much there is
-    /// to do, and Envoy lets a request pass on an error.
+    /// to do, and by default Envoy lets a request pass on an error.
     pub fn is_refusal(self) -> bool {
         use DescriptorError::{TooLong, TooManyLimits, TooManyStated, TooMuchToMatch};
         matches!(self, TooManyLimits | TooManyStated | TooMuchToMatch | TooLong)

@@ -179,7 +179,8 @@ impl Diagnostics {
         }
     }
 
-    /// Orders by source as given, then by place. Diagnostics without a span come first.
+    /// Orders by source as given, then by place. In each source, diagnostics without a span come
+    /// first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
         let rank = |file: &str| sources.iter().position(|one| to_printable(one.name()) == file);
         self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));

@@ -50,7 +50,7 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
 /// The most overrides that can be set at run time: permanent ones belong in a file.
 pub const RUN_TIME_OVERRIDES_MAX: usize = 10_000;
 
-/// One version of the rules. Hold it briefly: it is not freed before.
+/// One version of the rules. Hold it briefly: it is not freed as long as it is held.
 pub type RulesVersion = arc_swap::Guard<Arc<RuleSet>>;
 
 /// The input of a decision: the facts of a request, and how to decide it.
@@ -313,7 +313,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
-    /// Asks the store about a plan, and notifies the observer.
+    /// Asks the store about a plan, and notifies the observer of a take.
     #[inline]
     pub(crate) async fn ask(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
         self.count_skipped(plan, now.instant());
@@ -379,7 +379,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Counts a refusal towards bans, and extends its wait by the block that follows.
+    /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the
+    /// block.
     #[inline]
     async fn apply_bans(
         &self,
@@ -486,14 +487,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         blocked.then_some(wait)
     }
 
-    /// Refuses a request that no rule could be asked about.
+    /// Refuses a request that lacks facts, so that no rule could be asked.
     #[cold]
     fn refuse_unanswered(&self, now: Micros) -> PlanDecision {
         self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
         PlanDecision::refused(Refusal::EmptyKey, now)
     }
 
-    /// Counts the limits that a plan leaves out, and notifies the observer of skipped rules.
+    /// Counts the rules without a fact and the limits that a plan leaves out, and notifies the
+    /// observer of skipped rules.
     pub(crate) fn count_skipped(&self, plan: &RequestPlan<'_>, now: Micros) {
         if let (Some(skipped), Some(observer)) = (plan.skipped, &self.observer) {
             observer.missing_facts(&skipped.facts(plan.rules()), now);
@@ -536,8 +538,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let Ok(()) = self.store.decide_batch(checks, now.into(), decisions).await;
     }
 
-    /// Decides one check under a limit that the caller brings and that is beyond those the store has room for, in a
-    /// small table of this process. No rule applies.
+    /// Decides one check in a small table of this process, for a limit that the caller brings and
+    /// that the store has no room for. No rule applies.
     pub fn decide_in_overflow<'n>(&self, check: &Check<'_>, now: impl Into<Now<'n>>) -> Decision {
         self.overflow.decide(check, now.into())
     }
@@ -547,8 +549,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.clock.now()
     }
 
-    /// The beginning of an operation that asks the store several questions within one deadline. The time
-    /// is read only if the store has to be waited for.
+    /// Begins an operation of several calls to the store within one deadline. The time is read only
+    /// if the store may have to be waited for.
     pub(crate) fn begin_operation<'n>(&self, now: Now<'n>) -> Now<'n> {
         if self.answers_at_once() { now } else { now.begin_operation() }
     }

@@ -92,9 +92,9 @@ pub enum AddressSource {
 /// Number of tokens that were verified or rejected since these rules were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JwtStats {
-    /// Good ones.
+    /// Valid tokens.
     pub verified: u64,
-    /// Expired, malformed, too large, sent twice, or signed with another key.
+    /// Tokens that were expired, malformed, too large, sent twice, or signed with another key.
     pub rejected: u64,
 }
 
@@ -235,7 +235,7 @@ impl Identify {
 
     /// The client that a trusted peer forwards.
     fn client_of(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        // The address of an entry, if it has a form that proxies write.
+        // The address of an entry, if it has one. The outer `None`: no proxy writes such an entry.
         type AddressParser = fn(&str) -> Option<Option<IpAddr>>;
         let (name, in_quotes, read): (_, _, AddressParser) = match &self.address {
             AddressSource::Peer => return peer,

@@ -23,9 +23,9 @@ pub struct ImportDetails {
     pub name: Option<Box<str>>,
     /// The allowance.
     pub allows: ImportedAllowance,
-    /// Names of limits that do not count where this one does.
+    /// Names of limits that do not count where this one applies.
     pub replaces: Vec<Box<str>>,
-    /// Refuses only where all such limits of a request do.
+    /// True for a limit that refuses only if all such limits of a request do.
     pub quota: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct ImportDetails {
 pub enum ImportedAllowance {
     /// The rule's limit.
     Limited,
-    /// Nothing, in this time.
+    /// Nothing, in windows of this unit.
     Nothing(Unit),
     /// Everything.
     Everything,
@@ -47,5 +47,6 @@ pub(crate) struct ImportedDomain {
     pub(crate) tree: DescriptorTree,
     /// The rule that limits stated in requests are counted under.
     pub(crate) stated: Rule,
+    /// The algorithm of limits stated in requests.
     pub(crate) algorithm: Algorithm,
 }

@@ -1,4 +1,5 @@
-//! Waiting for several answers of a store at once, so that all of them take one deadline, not one each.
+//! Waiting for several answers of a store at once, so that all of them take one deadline, not one
+//! each.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at the second asking, and counts who has been asked.
+    /// Returns the answer at the second poll, and counts the polls.
     async fn later(asked: &Cell<u32>, answer: u32) -> u32 {
         let mut before = false;
         poll_fn(|_| {

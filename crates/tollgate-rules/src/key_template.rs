@@ -122,7 +122,8 @@ impl KeyFactName {
         }
     }
 
-    /// An empty value counts as a value, because the entry was sent on purpose.
+    /// Adds the value of the entry. An empty value counts as a value, because the entry was sent on
+    /// purpose.
     fn add_entry(&self, key: &mut KeyBuf, seen: &NormalizedFacts<'_>) -> bool {
         let KeyFactName::Entry(name) = self else { return false };
         seen.facts.entries_named(name).next().is_some_and(|value| {
@@ -161,7 +162,7 @@ fn add_named(key: &mut KeyBuf, name: &str, value: &str) {
     }
 }
 
-/// Addresses are written without allocating: they are part of most keys.
+/// Adds an address without allocating, because it is part of most keys.
 fn add_ip(key: &mut KeyBuf, ip: IpAddr, (prefix, ipv6_prefix): (Option<u8>, u8)) -> bool {
     let mut text = arrayvec::ArrayString::<64>::new();
     // A network is not its first address, but a network within one caller's prefix is that caller.
@@ -329,8 +330,8 @@ mod tests {
         let headers = vec![("X-A", "b")];
         let sent = Facts { headers: Some(&headers), ..named };
         assert_eq!(key("{header.X-A}", &sent), Some(KeyBuf::new().with("header.x-a", "b")));
-        // The hash of an API key is hashed like any other text: knowing the hash does not identify
-        // the owner.
+        // The hash of an API key is hashed like any other text: knowing the hash does not make a
+        // caller the owner of the key.
         let api_key = |api_key| key("{api_key|ip}", &Facts { api_key, ..anonymous });
         assert_eq!(api_key(Some("abc")), Some(KeyBuf::new().with("api_key", HASH)));
         assert_eq!(api_key(Some(HASH)), Some(KeyBuf::new().with("api_key", &hash_api_key(HASH))));

@@ -39,7 +39,7 @@ pub struct Caller<'a, S = MemoryStore, C = SystemClock> {
 /// The use of a rule by one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyReport {
-    /// Time until the block ends.
+    /// Time until the block ends; `None` if the caller is not blocked.
     pub blocked_for: Option<Wait>,
     /// The override that applies instead of the rule's limits.
     pub replaced_by: Option<Arc<Override>>,
@@ -49,8 +49,8 @@ pub struct KeyReport {
     pub leniency: Option<Leniency>,
     /// True if an imported file refuses every request that meets this rule.
     pub refuses_everything: bool,
-    /// Each limit that applies. Of a rule with tiers, if nothing says which tier the caller has, those
-    /// of all tiers.
+    /// Each limit that applies. For a rule with tiers, those of all tiers if the table of users
+    /// does not have the tier of the caller.
     pub limits: Vec<KeyLimit>,
 }
 
@@ -72,7 +72,8 @@ pub enum Leniency {
 /// The use of one limit by one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLimit {
-    /// The tier of the limit; `None` for callers without a tier.
+    /// The tier of the limit; `None` if it is for callers without a tier, for all callers, or of an
+    /// override.
     pub tier: Option<Box<str>>,
     /// The limit in readable form.
     pub limit: Box<str>,
@@ -203,8 +204,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         imported.is_some_and(|one| one.allows == how_much) && self.replaced_by().is_none()
     }
 
-    /// Returns true if no rule applies to the caller that the key names. Facts that are not in the
-    /// key may exempt others.
+    /// Returns true if no rule applies to the caller that the key names. Requests may also be
+    /// exempt for facts that are not in the key.
     fn is_exempt(&self) -> bool {
         let RuleSettings { exempt_ips, exempt_users, identify, .. } = self.rules.settings();
         // A key of IPv6 is a network: all of it has to be exempt.
@@ -251,8 +252,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         self.forget_derived();
     }
 
-    /// A store remembers refusals by the numbers they were decided with, and this change named only one
-    /// set of them.
+    /// Makes the store forget remembered refusals if a count is kept under several sets of numbers:
+    /// it remembers them by these numbers, and the change before named only one set.
     fn forget_derived(&self) {
         if self.has_several_numbers() {
             self.store().limits_changed();
@@ -309,7 +310,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             None => entry["limits"] = fields.clone(),
             Some(fields) => {
                 for (name, value) in fields {
-                    // The rule and the key are given by the caller.
+                    // A `Caller` already has its rule and its key.
                     if name == "rule" || name == "key" {
                         let problem = Problem::new(format!("`{name}` cannot be given here"))
                             .hint("write `limits` and, if it is to end, `until`");

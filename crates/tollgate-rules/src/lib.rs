@@ -29,12 +29,12 @@
 //!
 //! [`facts`] are what is known of a request; [`path`], [`pattern`] and [`matcher`] say when a rule
 //! applies, [`key_template`] whose use it counts, [`limit_spec`], [`tier`] and [`calendar`] which
-//! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the limiter, [`answer`]
-//! tells, [`reservation`] settles later, [`descriptors`] are asked as Envoy does, [`identify`]
-//! finds out who is calling; [`changes`], [`keys`], [`tally`], [`stripes`] and [`observer`] are for
-//! operators. A file becomes rules through [`source`] and [`compile`](mod@compile), which report
-//! with [`diagnostic`]; [`schema`](mod@schema) describes it to editors. Nothing here knows a
-//! protocol.
+//! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the store and returns
+//! an [`answer`], [`reservation`] settles costs later, [`descriptors`] are the requests of Envoy,
+//! [`identify`] finds out who is calling; [`changes`], [`keys`], [`overrides`], [`tally`],
+//! [`stripes`] and [`observer`] are for operators. A file becomes rules through [`source`] and
+//! [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema) describes it
+//! to editors. Nothing here knows a protocol.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

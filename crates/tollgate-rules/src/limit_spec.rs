@@ -17,7 +17,7 @@ pub struct LimitSpec {
     pub rate: String,
     /// The burst, if it is not in the rate.
     pub burst: Option<u64>,
-    /// The algorithm.
+    /// The algorithm; `None` if the rate implies it.
     pub algorithm: Option<Algorithm>,
     /// Delay instead of refusing.
     pub queue: bool,
@@ -64,7 +64,7 @@ impl RuleLimit {
 }
 
 impl RuleLimit {
-    /// Uses the configured name, if headers can carry it.
+    /// Uses this name in headers, if there is one and headers can carry it.
     pub(crate) fn called(self, name: Option<&str>) -> RuleLimit {
         let policy = name.and_then(|name| PolicyName::new(name).ok());
         RuleLimit { policy: policy.unwrap_or(self.policy), ..self }
@@ -92,7 +92,7 @@ impl LimitSpec {
         Ok(RuleLimit::new(builder.name(rule).on_change(on_change).build()?))
     }
 
-    /// Reads the units and the calendar of a limit with calendar windows.
+    /// Reads the units and the calendar of a limit with calendar windows; `None` for all others.
     fn calendar(&self) -> Result<Option<(u64, Arc<ZonedCalendar>)>, Problem> {
         if self.align != AlignSpec::Calendar && !is_monthly(&self.rate) {
             return match &self.time_zone {

@@ -17,7 +17,7 @@ use crate::pattern::Pattern;
 use crate::rule::Mode;
 use crate::rule_set::RuleSettings;
 
-/// Reports suspicious rules.
+/// Warns of rules that are valid but surely not meant so.
 pub(crate) fn check(
     rules: &[WrittenRule<'_>],
     tiers: &[Box<str>],
@@ -141,8 +141,9 @@ fn collect_tiers<'c>(condition: &'c Condition, found: &mut BTreeSet<&'c str>) {
     }
 }
 
-/// Facts may also be stated in requests. But a file that says how callers are identified and leaves
-/// out the one fact that a key needs has most likely forgotten it.
+/// Warns of a key whose facts `identify` does not provide. Facts may also be stated in requests,
+/// but a file that says how callers are identified and leaves out the one fact that a key needs has
+/// most likely forgotten it.
 fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
     let identify = &settings.identify;
     let tiers_known = !identify.tier_of_user.is_empty() || identify.default_tier.is_some();
@@ -168,7 +169,7 @@ fn check_facts(written: &WrittenRule<'_>, settings: &RuleSettings) {
     }
 }
 
-/// Limits that another one of the same rule always reaches first.
+/// Warns of limits that never refuse, because another one of the same rule is always reached first.
 fn check_redundant_limits(written: &WrittenRule<'_>) {
     let limits = written.rule.limits.plain();
     for (index, one) in limits.iter().enumerate() {
@@ -189,7 +190,8 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
     }
 }
 
-/// Returns true if `wide` admits everything that `strict` admits.
+/// Returns true if `wide` is redundant, because it admits everything that `strict` admits. False if
+/// both are equal.
 fn is_within(strict: &Limit, wide: &Limit) -> bool {
     // Two that share one count are an error anyway; and a queue is there to delay, not to refuse.
     if strict.id() == wide.id() || wide.is_queue() {

@@ -91,7 +91,8 @@ impl Condition {
         self.evaluate(seen, path, false)
     }
 
-    /// `negated`: it stands under a `not`, so that the strict answer is no.
+    /// Evaluates the condition. Under a `not` it is `negated`: a test in doubt then does not hold,
+    /// so that the rule applies.
     fn evaluate(
         &self,
         seen: &NormalizedFacts<'_>,
@@ -339,7 +340,7 @@ fn too_long(what: &str, text: &str) -> Problem {
         .hint("split it into several conditions under `any:`")
 }
 
-/// The heart of an error of the regex crate, which draws a picture over several lines.
+/// The essential line of an error of the regex crate, whose text has several, and a hint.
 fn explain(error: &regex::Error) -> (String, &'static str) {
     match error {
         regex::Error::CompiledTooBig(_) => {

@@ -57,7 +57,7 @@ impl fmt::Display for MissingFacts<'_> {
     }
 }
 
-/// Returns true if a rule can refuse: shadow and soft rules cannot.
+/// Returns true if a rule can refuse: shadow and soft rules, and those switched off, cannot.
 pub(crate) fn can_refuse(rule: &Rule) -> bool {
     matches!(rule.mode, Mode::Enforce | Mode::Share(_)) && !rule.soft
 }

@@ -57,7 +57,8 @@ impl<'a> NormalizedFacts<'a> {
         self.path.as_ref()?.get(number)
     }
 
-    /// An empty name is no name: a proxy that sends the header without a value names no user.
+    /// The user. An empty name is no name: a proxy that sends the header without a value names no
+    /// user.
     pub(crate) fn user(&self) -> Option<&'a str> {
         self.facts.user.filter(|user| !user.is_empty())
     }

@@ -60,7 +60,7 @@ impl<'a> DecidedRequest<'a> {
         plan: &'a RequestPlan<'a>,
         PlanDecision { decision, binding, entries }: &'a PlanDecision,
     ) -> DecidedRequest<'a> {
-        // If nothing was refused, enforced limits of zero applied only to peeks.
+        // If nothing was refused, this is a forced charge, which limits of zero do not refuse.
         let refuses =
             |one: &&ZeroLimit| !decision.allowed() || one.enforcement != Enforcement::Enforced;
         let closed =
@@ -77,12 +77,12 @@ impl<'a> DecidedRequest<'a> {
         self.decision.at()
     }
 
-    /// The reason of a refusal.
+    /// The reason of a refusal; `None` if the request was admitted.
     pub fn refusal(&self) -> Option<Refusal> {
         self.decision.refusal()
     }
 
-    /// The place where it was decided.
+    /// The part of the system that decided, such as the store or a fallback.
     pub fn decided_by(&self) -> DecidedBy {
         self.decision.decided_by()
     }
@@ -97,7 +97,7 @@ impl<'a> DecidedRequest<'a> {
         self.rule_verdicts.iter()
     }
 
-    /// Counts what the rules said.
+    /// Counts the verdicts of the rules.
     pub(crate) fn tally(&self) {
         for one in self.rule_verdicts() {
             self.rules().tally_of(one.number).add(one.verdict);

@@ -1,20 +1,21 @@
-//! A small table of this process for limits that callers bring, beyond those that the store has room for.
+//! A small table of this process for limits that callers bring, beyond those that the store has
+//! room for.
 //!
-//! A store holds a bounded number of different limits. If callers bring more, a refusal or an error would let one client
-//! that invents limits stop all others, so the calls beyond the bound are counted here. The table is bounded too: keys that
-//! do not fit share a count.
+//! A store holds a bounded number of different limits. If callers bring more, a refusal or an error
+//! would let one client that invents limits stop all others, so the calls beyond the bound are
+//! counted here. The table is bounded too: keys that do not fit share a count.
 
 use std::slice;
 use std::sync::OnceLock;
 
 use tollgate::{Check, Decision, MemoryStore, Now};
 
-/// Minimum number of keys of the table: fewer than the limits that a store holds, so that each key may have a limit of
-/// its own.
+/// Number of keys that the table has room for. Its slots are somewhat more, but fewer than the
+/// 65,535 limits that a store holds, because each key may have a limit of its own.
 const OVERFLOW_KEYS_MAX: usize = 32_768;
 
-/// The table, allocated on first use. Bound: [`OVERFLOW_KEYS_MAX`]. When it is full, limited keys are not evicted:
-/// otherwise a client could fill it to get past its limit.
+/// The table, allocated on first use. Bound: room for [`OVERFLOW_KEYS_MAX`] keys. When it is full,
+/// limited keys are not evicted: otherwise a client could fill it to get past its limit.
 #[derive(Debug, Default)]
 pub(crate) struct OverflowTable(OnceLock<MemoryStore>);
 

@@ -179,7 +179,8 @@ impl<'a> RequestPlan<'a> {
         self.limits.iter_mut().map(|planned| std::mem::take(&mut planned.cost)).collect()
     }
 
-    /// Returns true if no rule could be asked, so that the request gets an error.
+    /// Returns true if the request gets an error: it needs facts, and rules were skipped while no
+    /// other could refuse.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.needs_facts && self.skipped.is_some()
     }
@@ -230,8 +231,8 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An
-    /// application treats all of them as one path, so another spelling must not get a new count.
-    /// Returns the spellings that the rule is enforced for.
+    /// application reads the path as one of them, so a client that varies only the others must not
+    /// get a new count. Returns the spellings that the rule is enforced for.
     fn add_for_each_spelling(
         &mut self,
         one: SelectedRule,
@@ -258,7 +259,7 @@ impl<'a> RequestPlan<'a> {
         enforced
     }
 
-    /// Adds a rule's limits for one key, unless a fact of it is missing.
+    /// Adds a rule's limits for one key; `None` if a fact of the key is missing.
     fn add(
         &mut self,
         one: SelectedRule,
@@ -317,7 +318,7 @@ impl<'a> RequestPlan<'a> {
         Some(standing)
     }
 
-    /// Adds a limit. One that cannot be left out replaces one that can.
+    /// Adds a limit. In a full plan, one that cannot be left out replaces one that can.
     fn push(&mut self, planned: PlannedLimit) {
         let needed = self.cannot_be_left_out(&planned);
         if self.limits.is_full() && needed {
@@ -522,7 +523,7 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// Selects the limits that a settlement changes: those with a reserved cost, or all if there
-    /// are none.
+    /// are none or the request states its cost.
     pub(crate) fn settled(&self, explicit_cost: bool) -> impl Fn(&PlannedLimit) -> bool {
         let reserves =
             |planned: &PlannedLimit| matches!(self.rule(planned).cost, Cost::Reserve { .. });
@@ -560,7 +561,8 @@ pub(crate) enum DirectLimit {
     Zero(Unit),
 }
 
-/// The rules that could refuse a request: true if one is planned, and the first that was skipped.
+/// The rules that could refuse a request: `can_refuse` if one of them applies, and the first that
+/// was skipped.
 #[derive(Default)]
 struct ConsultedRules {
     can_refuse: bool,

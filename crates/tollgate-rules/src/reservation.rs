@@ -27,7 +27,7 @@ use table::{
 
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 
-/// The longest that one may stay open.
+/// The longest time that a reservation may stay open.
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The wait after a refusal for concurrency: nobody knows when work ends.
@@ -103,8 +103,8 @@ struct ReservedCharge {
     terms: Terms,
 }
 
-/// Charges whose true cost is known; what [`Gatekeeper::settle_by`] settles.
-/// Bound: as many as a decision has limits.
+/// Charges whose true cost is known, for [`Gatekeeper::settle_by`]. Bound: as many as a decision
+/// has limits.
 #[derive(Debug)]
 pub struct SettlementCharges(Vec<(ReservedCharge, u64)>);
 
@@ -126,7 +126,7 @@ impl Reservations {
         Ok(PendingReservation { reservations: self, id })
     }
 
-    /// Takes one out, if it is open and in time.
+    /// Closes a reservation and returns its charges, if it is open and in time.
     fn close(&self, id: ReservationId, now: Micros) -> Result<Vec<ReservedCharge>, SettleError> {
         match self.secrets.deadline_without_charges(id) {
             Some(deadline) if deadline > now => Ok(Vec::new()),
@@ -142,7 +142,8 @@ impl Reservations {
 }
 
 impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides as [`decide`](Gatekeeper::decide), and keeps what was charged open to be settled.
+    /// Decides as [`decide`](Gatekeeper::decide), and keeps the charges open to be settled, for
+    /// `expires_in` but at most [`EXPIRES_IN_MAX`].
     pub fn reserve(
         &self,
         ask: &Ask<'_>,
@@ -185,7 +186,8 @@ impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
 }
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps what was charged open to be settled.
+    /// Decides as [`decide_by`](Gatekeeper::decide_by), and keeps the charges open to be settled,
+    /// for `expires_in` but at most [`EXPIRES_IN_MAX`].
     pub async fn reserve_by<'n>(
         &self,
         rules: RulesVersion,
@@ -234,7 +236,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(())
     }
 
-    /// Gives back or charges what the true cost differs by.
+    /// Refunds or charges the difference to the true cost.
     async fn settle_charge(&self, charge: ReservedCharge, cost: u64, now: Now<'_>) {
         let store = self.store();
         let check = Check::new(&charge.limit, &*charge.key).terms(charge.terms);
@@ -252,8 +254,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// keeps open all that is known only then: under a rule with `concurrency` the work counts
     /// until [`Gatekeeper::end`], and a cost from the response waits for [`Gatekeeper::take_due`].
     /// Without such a rule there is no `id` and nothing left to do, unless the caller `settles`
-    /// everything itself; without any rule there is neither. If the table is full, too much is
-    /// going on.
+    /// everything itself; if no limit applies, there is never an `id`. If the table is full, the
+    /// request is refused as [`Refusal::Busy`].
     pub async fn admit_by<'n>(
         &self,
         rules: RulesVersion,
@@ -287,7 +289,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         ReservationAnswer { answer: Answer::new(rules, decided).with_skipped_rule(skipped), id }
     }
 
-    /// Asks the limits for what a place is held for, or says why there is none.
+    /// Decides a plan whose place in the table is held. Without a place it charges nothing and
+    /// refuses.
     async fn ask_pending(
         &self,
         plan: &RequestPlan<'_>,
@@ -341,7 +344,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         join_all(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
-    /// The work is over; what was charged and not settled stands.
+    /// Ends the work; a charge that was not settled stands.
     pub fn end(&self, id: ReservationId) {
         self.reservations.table().remove(id);
     }
@@ -378,9 +381,9 @@ impl Drop for PendingReservation<'_> {
     }
 }
 
-/// The rule under which too much is going on.
+/// The rule whose `concurrency` is reached, and its bound.
 struct ConcurrencyRefusal {
-    /// None: too much is open, of this caller or in the table.
+    /// `None`: too many reservations are open, of this caller or in the table.
     rule: Option<u32>,
     max: u32,
 }
@@ -388,7 +391,7 @@ struct ConcurrencyRefusal {
 impl ConcurrencyRefusal {
     const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { rule: None, max: 0 };
 
-    /// Makes a refusal of what the limits would have let pass.
+    /// Turns the admission by the limits into a refusal.
     fn apply_to(&self, decided: &mut PlanDecision) {
         let outcome = Outcome {
             remaining: 0,

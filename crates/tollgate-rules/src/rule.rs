@@ -21,23 +21,24 @@ pub struct Rule {
     pub name: Arc<str>,
     /// The condition; `None` applies always.
     pub condition: Option<Condition>,
-    /// Only where no other enforced rule with a condition applied.
+    /// True if the rule applies only where no other enforced rule with a condition does.
     pub fallback: bool,
     /// The key that is counted.
     pub key: KeyTemplate,
-    /// All of them must allow.
+    /// The limits; all of them must allow.
     pub limits: TierLimits,
     /// The cost of a request, unless the caller states one.
     pub cost: Cost,
-    /// The mode.
+    /// The mode: enforced, shadow, off, or enforced for a share of keys.
     pub mode: Mode,
-    /// Warn, do not refuse.
+    /// True if the rule warns instead of refusing.
     pub soft: bool,
-    /// Refused requests are charged too.
+    /// True if refused requests are charged too.
     pub count_denied: bool,
-    /// Refusals that earn a block.
+    /// The block that follows repeated refusals.
     pub ban: Option<Ban>,
-    /// The treatment by a shared store.
+    /// The terms for a shared store: consistency, behaviour on failure, and the number of the
+    /// store.
     pub terms: Terms,
     /// The name of the shared store, if it is not the one of all others.
     pub store: Option<Box<str>>,
@@ -110,13 +111,13 @@ pub struct TierLimits {
 }
 
 impl TierLimits {
-    /// The same for all.
+    /// Creates limits that are the same for all tiers.
     pub fn untiered(limits: Vec<RuleLimit>) -> TierLimits {
         TierLimits { plain: limits.into(), own: [].into() }
     }
 
-    /// Those of callers without a tier, then the own limits of each tier in the order of the rule set;
-    /// `None`: such a tier is counted with callers without one.
+    /// Creates limits from those of callers without a tier and the own limits of each tier, in the
+    /// order of the rule set; `None`: such a tier is counted with callers without one.
     pub fn tiered(without: Vec<RuleLimit>, tiers: Vec<Option<Vec<RuleLimit>>>) -> TierLimits {
         let own = match tiers.iter().any(Option::is_some) {
             true => tiers.into_iter().map(|limits| limits.map(Into::into)).collect(),
@@ -157,16 +158,16 @@ impl TierLimits {
 /// The cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Always the same.
+    /// The same for every request.
     Fixed(u64),
     /// A cost by endpoint; the most specific wins.
     PerEndpoint {
         /// The cost of all other endpoints.
         default: u64,
-        /// The others.
+        /// The costs by endpoint.
         endpoints: EndpointMap<u64>,
     },
-    /// Known only afterwards.
+    /// A cost that is known only afterwards.
     Reserve {
         /// The units taken first.
         reserve: u64,
@@ -212,7 +213,7 @@ fn stable_hash(rule: &[u8], key: &[u8]) -> u64 {
     hash ^ hash >> 33
 }
 
-/// Refusals that earn a longer block.
+/// A block that follows repeated refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     /// The number of refusals within a period that leads to a block.

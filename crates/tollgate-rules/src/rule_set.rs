@@ -42,8 +42,8 @@ struct BaseRules {
     tiers: HashMap<Box<str>, usize>,
     /// The different templates of keys: a request makes the key of each at most once.
     templates: HashMap<KeyTemplate, u16>,
-    /// The headers that keys of rules that refuse are made of, in small letters, and whether they count
-    /// whoever sends them.
+    /// The headers that keys of rules that refuse are made of, in lower case: true if a header
+    /// counts from every peer, false if only from trusted ones.
     key_headers: HashMap<Box<str>, bool>,
     overrides: Vec<Arc<Override>>,
     settings: RuleSettings,
@@ -56,7 +56,7 @@ struct BaseRules {
     stated: Vec<IndexedRule>,
 }
 
-/// A rule and what is left to ask when the index has found it.
+/// A rule, and the rest of its condition that the path index does not test.
 #[derive(Debug)]
 struct IndexedRule {
     rule: Rule,
@@ -81,23 +81,23 @@ pub(crate) struct SelectedRule {
 #[derive(Debug)]
 pub(crate) struct DomainIndex {
     pub(crate) tree: DescriptorTree,
-    /// The number of the rule that stated limits are counted as,
+    /// The number of the rule that stated limits are counted under.
     pub(crate) stated: u32,
-    /// and how.
+    /// The algorithm of stated limits.
     pub(crate) algorithm: Algorithm,
 }
 
 impl IndexedRule {
-    /// One that nothing leads to but its number.
+    /// A rule that is found only by its number.
     fn unindexed(rule: Rule) -> IndexedRule {
         IndexedRule { rule, rest: None, rest_has_path: false, template: 0, tally: Arc::default() }
     }
 }
 
-/// The numbers of the rules that stated limits are counted as have this bit.
+/// The bit that marks the number of a rule that stated limits are counted under.
 const STATED_BIT: u32 = 1 << 31;
 
-/// The number of the one for rules of our own.
+/// The number of the rule that stated limits are counted under in domains that no file defines.
 pub(crate) const STATED_BY_OWN_RULES: u32 = STATED_BIT;
 
 /// Creates a rule that stated limits are counted under.
@@ -105,10 +105,10 @@ pub(crate) fn stated_rule(name: &str) -> Rule {
     Rule::new(name, KeyTemplate::of_entries([]), TierLimits::untiered(Vec::new()))
 }
 
-/// Other numbers for one caller.
+/// Other limits for one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// The rule they replace the limits of.
+    /// The name of the rule whose limits are replaced.
     pub rule: Box<str>,
     /// The caller's key.
     pub key: KeyBuf,
@@ -193,7 +193,7 @@ impl RuleSet {
         RuleSet::of(Arc::new(book), &[])
     }
 
-    /// With domains whose trees lead to rules of this set. Before the set is shared.
+    /// Adds domains whose trees lead to rules of this set. Only before the set is shared.
     pub(crate) fn with_domains(mut self, domains: Vec<ImportedDomain>) -> RuleSet {
         let book = Arc::get_mut(&mut self.base).expect("nobody else has it yet");
         for ImportedDomain { name, tree, stated, algorithm } in domains {
@@ -243,8 +243,8 @@ impl RuleSet {
         &self.base.overrides
     }
 
-    /// The same rules, with these overrides beside those of the file. Of two for one caller these win,
-    /// and of these the last.
+    /// The same rules, with these overrides beside those of the file. Of two for one caller these
+    /// win, and of these the last.
     pub(crate) fn with_overrides(&self, more: &[Arc<Override>]) -> RuleSet {
         RuleSet::of(self.base.clone(), more)
     }
@@ -263,8 +263,8 @@ impl RuleSet {
         RuleSet { base: book, overrides }
     }
 
-    /// Goes on where `caret_offset` is: with the counts of rules of the same name, and with tokens that the
-    /// same keys have verified. Before the set is shared.
+    /// Takes over from `before` the tallies of rules of the same name, and the tokens that the same
+    /// keys have verified. Only before the set is shared.
     pub(crate) fn inherit(&mut self, before: &RuleSet) {
         let Some(book) = Arc::get_mut(&mut self.base) else { return };
         book.settings.identify.inherit_tokens(&before.settings().identify);
@@ -282,7 +282,7 @@ impl RuleSet {
         self.base.rules.iter().map(|indexed| &indexed.rule)
     }
 
-    /// All rules, in order, with what they have said so far.
+    /// All rules, in order, with the counts of their verdicts so far.
     pub fn tallies(&self) -> impl ExactSizeIterator<Item = (&Rule, &Arc<Tally>)> {
         self.base.rules.iter().map(|indexed| (&indexed.rule, &indexed.tally))
     }
@@ -296,7 +296,7 @@ impl RuleSet {
         self.rules().find(|rule| *rule.name == *name)
     }
 
-    /// The number of a rule's key template among the different ones; at most [`RuleSet::RULES_MAX`].
+    /// The number of a rule's key template among the different ones, below [`RuleSet::RULES_MAX`].
     pub(crate) fn template_of(&self, number: u32) -> u16 {
         self.base.rules[number as usize].template
     }
@@ -322,8 +322,8 @@ impl RuleSet {
         &self.overrides.list
     }
 
-    /// All rules whose condition holds, in order, fallbacks among them; those switched off are not. For
-    /// people who want to know what a request may meet.
+    /// All rules whose condition holds, in order, with fallbacks, without those switched off. For
+    /// people who want to know which rules a request may meet.
     pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
         let seen = self.normalized_facts(facts);
         self.select(&seen).into_iter().map(|one| self.rule_at(one.rule)).collect()
@@ -358,10 +358,10 @@ impl RuleSet {
     }
 
     /// Returns true if a rule that refuses makes its keys from the header of this name, in lower
-    /// case: as the identity of the caller, or as a fact of its key. Identity headers of a peer
-    /// that is not `trusted` do not count. Refuse a request that has several such fields with
-    /// different values: the service behind you may read another one than Tollgate, and the client
-    /// would choose what is counted.
+    /// case: as the identity of the caller, or as a fact of its key. Headers in which a proxy names
+    /// the user or the address count only if the peer is `trusted`. Refuse a request that has
+    /// several such fields with different values: the service behind you may read another one than
+    /// Tollgate, and the client would choose what is counted.
     pub fn makes_keys_of(&self, header: &str, trusted: bool) -> bool {
         self.base.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
     }

@@ -1,4 +1,5 @@
-//! What a rules file may contain: one table of objects and fields, in `table` and `rule_table`.
+//! What a rules file may contain: one table of objects and fields, in `file_table` and
+//! `rule_table`; `import_table` is that of files of envoyproxy/ratelimit.
 //!
 //! The reader below and the JSON Schema of `schema` walk the same table, so that a field cannot be
 //! in one and not in the other. The reader looks at form: known fields, the right kind of value,
@@ -45,7 +46,7 @@ pub(crate) struct ShapeField {
     pub(crate) example: &'static str,
 }
 
-/// Names that the writer chooses, and what stands behind them.
+/// Names that the writer chooses, and the kind of their values.
 pub(crate) struct FreeFields {
     /// The description of the names.
     pub(crate) doc: &'static str,
@@ -60,7 +61,7 @@ pub(crate) struct FreeFields {
 pub(crate) enum ShapeKind {
     /// Any scalar; the text says what it is, with its article. Its meaning is checked later.
     Text(&'static str),
-    /// The same of which the schema says more.
+    /// The same, with a pattern for the schema.
     PatternText(&'static str, TextPattern),
     /// A decimal number; its meaning is checked later.
     Decimal(&'static str),
@@ -69,23 +70,23 @@ pub(crate) enum ShapeKind {
     Boolean,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of what the text says.
+    /// A list; the text names its items.
     List(&'static str, &'static ShapeKind),
-    /// A list that has from one to so many. Its length is checked later.
+    /// A list of one to so many items. Its length is checked later.
     BoundedList(&'static str, &'static ShapeKind, usize),
     Object(&'static ShapeObject),
-    /// Any text.
+    /// Any value of any form, also none.
     Any,
     /// One of these, distinguished by their form: scalar, list or map.
     Either(&'static [ShapeKind]),
 }
 
-/// A pattern for text, as far as a regular expression can test it.
+/// A pattern that every valid text fits, as far as a regular expression can tell.
 #[derive(Clone, Copy)]
 pub(crate) enum TextPattern {
-    /// Also what YAML takes for a number or a boolean without quotes.
+    /// The value may also be a number or a boolean to YAML.
     Loose(&'static str),
-    /// Never that.
+    /// The value is always a string to YAML.
     Strict(&'static str),
 }
 
@@ -139,7 +140,7 @@ impl ShapeKind {
     }
 }
 
-/// Reports everything in a tree that does not have the form of a rules file, which is this.
+/// Reports everything in a tree that does not have this form.
 pub(crate) fn check_file(
     source: &Source,
     root: &YamlNode,
@@ -153,12 +154,12 @@ pub(crate) fn check_file(
 struct ShapeChecker<'a> {
     source: &'a Source,
     diagnostics: &'a mut Diagnostics,
-    /// A field without a value is as if it were not there, as the reference server has it; that is
-    /// worth a warning.
+    /// True if an optional field without a value counts as left out, as in the reference server,
+    /// and gets only a warning.
     nulls_are_left_out: bool,
 }
 
-/// A value that is looked at: what it is called, and an example of one.
+/// The name of a value that is being checked, and an example of one.
 #[derive(Clone, Copy)]
 struct NamedValue<'a> {
     name: &'a str,
@@ -197,7 +198,7 @@ impl ShapeChecker<'_> {
             self.error(node.span, Problem::new(problem).hint(hint));
         }
         for field in object.fields.iter().filter(|field| field.required) {
-            // The field is present under a misspelt name.
+            // A field under a misspelt name is reported for its name, not as missing.
             let meant = |entry: &YamlEntry| {
                 object.field(&entry.key).is_none() && object.suggest(&entry.key) == Some(field.name)
             };

@@ -17,7 +17,7 @@ pub const MAX_BYTES: u64 = 4 << 20;
 /// The most files of a directory. More is a directory that was named by mistake.
 pub const MAX_FILES: usize = 1_000;
 
-/// Bytes of a file that are tested for a binary one: text has no zero byte there.
+/// Bytes at the start of a file that are searched for zero bytes: a binary file has several.
 const BINARY_PROBE_BYTES: usize = 8 << 10;
 
 /// The text of a rules file and its name. Cheap to clone.
@@ -25,7 +25,7 @@ const BINARY_PROBE_BYTES: usize = 8 << 10;
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
-    /// The folder of the file, which names in it are relative to.
+    /// The folder that files named in the text are relative to.
     folder: Arc<Path>,
 }
 
@@ -137,7 +137,7 @@ impl NamedFile {
     /// The largest one: 16 keys with their certificates are less than half of it.
     pub const BYTES_MAX: u64 = 256 << 10;
 
-    /// Reads a file, and says how it was.
+    /// Reads a file. The first value records its contents, or the reason why it could not be read.
     pub(crate) fn read(path: &Path) -> (NamedFile, Result<Vec<u8>, ReadFailure>) {
         let contents = read_regular(path, NamedFile::BYTES_MAX);
         let mut hasher = DefaultHasher::new();

@@ -10,7 +10,8 @@ use std::thread::available_parallelism;
 /// The most copies: each rule has a tally of as many.
 const STRIPES_MAX: usize = 32;
 
-/// Number of stripes: the processors, rounded up to a power of two. Threads beyond that share.
+/// Number of stripes: the processors, rounded up to a power of two, at most [`STRIPES_MAX`].
+/// Threads beyond that share.
 static STRIPES: LazyLock<usize> = LazyLock::new(|| {
     available_parallelism().map_or(1, NonZeroUsize::get).next_power_of_two().min(STRIPES_MAX)
 });

@@ -1,4 +1,4 @@
-//! `Tally`: what a rule has said so far, counted without a line that all threads write.
+//! `Tally`: the verdicts of a rule so far, counted without a cache line that all threads write.
 
 use tollgate::Refusal;
 
@@ -15,7 +15,7 @@ pub enum Verdict {
     Shadow,
     /// The same, but the rule only warns.
     Soft,
-    /// Nobody knows: the store does not answer, and the rule refuses then.
+    /// The store is unavailable, and the rule refuses then.
     Unavailable,
 }
 

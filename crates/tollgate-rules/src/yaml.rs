@@ -1,7 +1,8 @@
 //! The tree of a YAML file, each node with its place, read within bounds.
 //!
-//! Rules files and the server's settings file are read with it. Not a deserialiser: that would stop at
-//! the first error, and an operator wants to see all of them. What a node should be is the business of `shape`; here it is text, a list or a map.
+//! Rules files and the server's settings file are read with it. Not a deserialiser: that would stop
+//! at the first error, and an operator wants to see all of them. `shape` checks the form of nodes;
+//! here they are text, a list or a map.
 //!
 //! A rules file may come from a stranger's pull request. Each bound below stops a way to make a
 //! small file expensive, before the expense.
@@ -106,8 +107,8 @@ impl YamlNode {
     }
 }
 
-/// Reads the one document of a source. Returns `None` if the document is empty, or if it could not be read:
-/// then `diagnostics` says why.
+/// Reads the one document of a source. Returns `None` if the document is empty, or if it could not
+/// be read: then `diagnostics` says why.
 pub fn read(source: &Source, diagnostics: &mut Diagnostics) -> Option<YamlNode> {
     let text = source.text();
     if let Some(zero) = text.find('\0') {

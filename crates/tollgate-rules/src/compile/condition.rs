@@ -115,7 +115,7 @@ const MISSING_SLASH: PathMistake =
 const MISSING_SLASH_REGEX: PathMistake =
     ("a path begins with `/`, and the whole path must match", "write `/` or `.*` before it");
 
-/// Finds the reason why a glob fits no path. Sets such as `[ab]` are not examined.
+/// Finds the reason why a glob fits no path. Globs with sets such as `[ab]` are not examined.
 fn glob_mistake(text: &str) -> Option<PathMistake> {
     let ends = text.strip_suffix('/').is_some_and(|rest| rest.ends_with(is_word));
     match text {
@@ -128,8 +128,8 @@ fn glob_mistake(text: &str) -> Option<PathMistake> {
     }
 }
 
-/// Finds an obvious reason why a regular expression fits no path. With alternatives, sets or flags
-/// there is none, because another part may fit.
+/// Finds an obvious reason why a regular expression fits no path. Expressions with alternatives,
+/// sets or flags are not examined, because another part may fit.
 fn regex_mistake(text: &str) -> Option<PathMistake> {
     if text.contains(['|', '[']) || text.contains("(?") {
         return None;

@@ -67,8 +67,8 @@ fn by_endpoint(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost> {
     Some(Cost::PerEndpoint { default: default?, endpoints: EndpointMap::new(endpoints) })
 }
 
-/// A request that costs more than a limit ever has never passes. Silent where a tier has room for it:
-/// that may be what the tier is for.
+/// Warns of a cost above the capacity of a limit, which never passes. Silent if a tier has room for
+/// it: that may be what the tier is for.
 pub(super) fn check_capacity(context: CompileContext<'_>, node: &YamlNode, limits: &TierLimits) {
     let costs = match &node.value {
         YamlValue::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),

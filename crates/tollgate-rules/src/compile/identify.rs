@@ -60,7 +60,7 @@ fn user(
     of_user.map(UserSource::ApiKey).or_else(by_header)
 }
 
-/// A tier by a claim needs a token, and nothing beside it.
+/// Reports a tier by a claim if there is no signed token, or if it also has a header.
 fn tier_of(
     context: CompileContext<'_>,
     tier: &YamlNode,

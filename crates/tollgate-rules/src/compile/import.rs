@@ -221,7 +221,7 @@ impl ImportReader<'_, '_> {
     /// Reads the allowance of a `rate_limit`. `None`: an error was reported.
     fn allows(&self, limit: &YamlNode, rule: &str) -> Option<(ImportedAllowance, Vec<RuleLimit>)> {
         if flag(limit, "unlimited") {
-            // The reference server also checks only units.
+            // Like the reference server: a `unit` that is none is ignored here.
             let is_unit = |node: &&YamlNode| node.text().and_then(Unit::parse).is_some();
             if let Some(node) = limit.get("unit").filter(is_unit) {
                 let problem =
@@ -254,7 +254,7 @@ impl ImportReader<'_, '_> {
         Some((ImportedAllowance::Limited, vec![RuleLimit::new(built).called(own_name(limit))]))
     }
 
-    /// The names that do not count where this limit does.
+    /// Reads `replaces`: the names of limits that do not count where this one applies.
     fn replaces(&mut self, limit: &YamlNode) -> Vec<Box<str>> {
         let own = own_name(limit);
         let mut names = Vec::new();

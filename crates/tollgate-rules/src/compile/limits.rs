@@ -15,7 +15,7 @@ use super::context::{CompileContext, optional};
 use super::quantities;
 use super::tiers::{WrittenTier, WrittenTiers};
 
-/// The rule, tier or override that limits are read for.
+/// The rule that limits are read for, also those of its tiers and overrides.
 #[derive(Clone, Copy)]
 pub(super) struct LimitOwner<'a> {
     pub(super) rule: &'a str,
@@ -100,8 +100,9 @@ pub(super) fn read_replacement(
 }
 
 impl ReplacedLimits<'_> {
-    /// Gives limits without an algorithm that of the rule's limit of the same period, so that the
-    /// same count continues, and the end of an override gives no second quota.
+    /// Fills in the fields that limits leave out, such as the algorithm, from the rule's limit of
+    /// the same period, so that the same count continues, and the end of an override gives no
+    /// second quota.
     fn complete(self, nodes: &[YamlNode], specs: &mut [WrittenLimit]) {
         let algorithm_of = |index: usize| self.0[index].limit.algorithm();
         let mut free: Vec<usize> = (0..self.0.len()).collect();
@@ -109,7 +110,7 @@ impl ReplacedLimits<'_> {
             let place = free.iter().position(|index| wanted(*index))?;
             Some(free.remove(place))
         };
-        // Each of the rule's limits is used once; those that name the algorithm come first.
+        // Each of the rule's limits is used once. Limits that name their algorithm choose first.
         for named in [true, false] {
             for (one, node) in specs.iter_mut().zip(nodes) {
                 let given = one.spec.algorithm;
@@ -274,7 +275,7 @@ pub(super) fn blame(problem: &Problem, node: &YamlNode) -> Span {
     field.unwrap_or(rate).span
 }
 
-/// Two limits of the same algorithm and period have one count, which both would charge.
+/// Reports two limits of the same algorithm and period, because both would charge one count.
 fn check_shared(context: CompileContext<'_>, specs: &[WrittenLimit], built: &[RuleLimit]) {
     for (index, one) in built.iter().enumerate() {
         let twin = built[..index].iter().position(|other| other.limit.id() == one.limit.id());

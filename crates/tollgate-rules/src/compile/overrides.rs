@@ -26,7 +26,8 @@ pub(super) struct WrittenOverride<'a> {
     pub(super) replacement: Override,
 }
 
-/// The rules and tiers that overrides refer to.
+/// The rules that overrides refer to, the settings that their keys are read with, and the time, to
+/// warn of those that have ended.
 pub(super) struct OverrideContext<'w> {
     pub(super) rules: HashMap<&'w str, &'w Rule>,
     pub(super) names: &'w RuleNames,

@@ -100,7 +100,7 @@ fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule)
     }
 }
 
-/// Names appear in headers, metrics and paths.
+/// Checks the name of a rule, which appears in headers, metrics and paths.
 pub(super) fn check_name(name: &str) -> Result<Box<str>, Problem> {
     if is_name(name) {
         return Ok(name.into());
@@ -213,7 +213,7 @@ fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> 
     Some(Ban { refusals: refusals.ok()?, block: block? })
 }
 
-/// Fields that are checked here and act elsewhere.
+/// Checks the fields that act only in the gateway, and warns that they have no effect yet.
 fn check_gateway_fields(context: CompileContext<'_>, node: &YamlNode) {
     let gateway = "in the gateway";
     if let Some(entry) = node.entry("fair") {

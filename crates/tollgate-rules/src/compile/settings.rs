@@ -52,7 +52,7 @@ fn exempt(context: CompileContext<'_>, node: &YamlNode, settings: &mut RuleSetti
     settings.exempt_users.extend(users.iter().filter_map(YamlNode::text).map(Box::from));
 }
 
-/// Checked here, used by the gateway.
+/// Checks the settings that act only in the gateway, and warns that they have no effect yet.
 fn gateway(context: CompileContext<'_>, root: &YamlNode) {
     let upstreams = root.entry("upstreams");
     let names = || upstreams.iter().flat_map(|entry| entry.node.entries()).map(|entry| &*entry.key);

@@ -18,7 +18,7 @@ const MAX_TIERS: usize = 100;
 pub(super) struct WrittenTiers<'a> {
     list: Vec<WrittenTier>,
     context: Option<CompileContext<'a>>,
-    /// Own limits by rule: which tier, and what.
+    /// Own limits by rule: the index of the tier, the span of the rule's name, and the limits.
     own_limits: HashMap<&'a str, Vec<(usize, Span, &'a YamlNode)>>,
 }
 

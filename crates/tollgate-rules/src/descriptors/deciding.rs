@@ -39,7 +39,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Refunds the charges of a request that the store admitted and that is refused after all. Only
-    /// limits that were charged: a store that did not answer is not called again.
+    /// limits that were charged: a store that did not answer is not called again. Limits that count
+    /// refusals keep the charge.
     async fn refund_charged(
         &self,
         plan: &RequestPlan<'_>,

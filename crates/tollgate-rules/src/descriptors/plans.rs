@@ -24,7 +24,7 @@ pub(super) struct DescriptorPlans<'a> {
     pub(super) forces: Option<Box<RequestPlan<'a>>>,
     /// Each descriptor, in order.
     pub(super) descriptors: Vec<PlannedDescriptor>,
-    /// The limits stated in all requests.
+    /// The table of stated limits in use, of all requests.
     stated: &'a StatedLimitTable,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct DescriptorPlans<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedDescriptor {
     pub(super) operation: DescriptorOperation,
-    /// Units that the request states.
+    /// Units that the request states; `None` if it states none.
     pub(super) units: Option<u64>,
     /// True if a file says that there is no limit for it.
     pub(super) unlimited: bool,
@@ -60,7 +60,7 @@ impl PlannedDescriptor {
         PlannedDescriptor { operation: deed, units, unlimited: false }
     }
 
-    /// Returns true if the descriptor charges nothing.
+    /// Returns true if the descriptor takes 0 units, and so only peeks.
     pub(super) fn peeks_only(&self) -> bool {
         (self.operation, self.units) == (DescriptorOperation::Take, Some(0))
     }

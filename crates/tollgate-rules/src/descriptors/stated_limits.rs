@@ -27,7 +27,7 @@ struct StatedLimitUses {
     /// The time until which a state may exist for each, in microseconds. Bound:
     /// [`STATED_LIMITS_MAX`].
     ends: HashMap<StatedLimitKey, u64>,
-    /// The earliest instant at which a set can be dropped.
+    /// No set can be dropped before this instant.
     full_until: u64,
 }
 

@@ -87,8 +87,8 @@ impl DescriptorAnswer {
         DescriptorAnswer { answer, statuses, is_imported: of_file }
     }
 
-    /// Header dialects that the rules ask for. `X-RateLimit` is left out for domains of imported
-    /// files, because there Envoy writes it from the statuses.
+    /// Header dialects that the rules ask for. Of these only `draft` is kept for domains of
+    /// imported files, because there Envoy writes `X-RateLimit` from the statuses.
     pub fn dialects(&self) -> &[Dialect] {
         let dialects = self.answer.dialects();
         match self.is_imported {
@@ -122,7 +122,7 @@ impl DescriptorAnswer {
         self.answer.retry_after()
     }
 
-    /// The place where it was decided.
+    /// The part of the system that decided, such as the store or a fallback.
     pub fn decided_by(&self) -> DecidedBy {
         self.answer.decided_by()
     }

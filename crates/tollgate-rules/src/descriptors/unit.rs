@@ -22,7 +22,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All of them, shortest first.
+    /// All units, shortest first.
     pub const ALL: [Unit; 7] =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 

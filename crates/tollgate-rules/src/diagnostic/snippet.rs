@@ -58,7 +58,7 @@ impl SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
-        // The last character shown may be far: the rest of a very long line is not scanned.
+        // The length is compared first, so that the width of a very long line is not computed.
         let whole = source[start..end].trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
         let before = &source[start..span.start];
@@ -103,7 +103,7 @@ impl<'a> LinePart<'a> {
     }
 }
 
-/// Cuts the text before the span to its end.
+/// Keeps the end of the text before the span.
 fn tail(text: &str) -> LinePart<'_> {
     let mut room = MAX_WIDTH - LEAD_WIDTH;
     let fits = |c: &(usize, char)| {
@@ -121,7 +121,7 @@ fn tail(text: &str) -> LinePart<'_> {
     LinePart { text: &text[from..], cut_before: true, cut_after: false }
 }
 
-/// Cuts the span and the text after it to their beginning.
+/// Keeps the beginning of the span and of the text after it.
 fn head(text: &str, mut room: usize) -> LinePart<'_> {
     let mut end = 0;
     for (count, (at, c)) in text.char_indices().enumerate() {
@@ -147,8 +147,8 @@ fn width_of(c: char) -> usize {
     }
 }
 
-/// A tab always takes four columns here, so that the carets line up. Control characters would move
-/// the cursor or colour the terminal, so they are escaped.
+/// Adds a character in printable form. A tab always takes four columns, so that the carets line up.
+/// Control characters would move the cursor or colour the terminal, so they are escaped.
 pub(super) fn push(text: &mut String, c: char) {
     match c {
         '\t' => text.push_str("    "),
@@ -157,8 +157,8 @@ pub(super) fn push(text: &mut String, c: char) {
     }
 }
 
-/// Control characters, and those that change the direction of writing: a line must look like what
-/// it contains.
+/// Returns true for control characters, invisible ones such as zero-width spaces, and those that
+/// change the direction of writing: a line must look like what it contains.
 fn is_dangerous(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

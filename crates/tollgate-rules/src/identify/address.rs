@@ -75,9 +75,9 @@ pub(super) fn entry(text: &str) -> Option<IpAddr> {
     address(quoted.unwrap_or(text))
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, each IPv6
-/// address also with a zone, which means nothing outside that machine and is dropped. Everything
-/// else, such as `unknown` and `_hidden`, is no address.
+/// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`, each
+/// IPv6 address also with a zone, which means nothing outside that machine and is dropped.
+/// Everything else, such as `unknown` and `_hidden`, is no address.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let ip = if let Some(rest) = text.strip_prefix('[') {
         let (ip, after) = rest.split_once(']')?;
@@ -95,8 +95,8 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// An address as above, or a network such as `192.0.2.0/24`: the first address of it, and how many bits
-/// all of it has in common. A network of one address is that address.
+/// An address as above, or a network such as `192.0.2.0/24`: its first address and the length of
+/// its prefix. A network of one address is that address.
 pub(crate) fn network(text: &str) -> Option<(IpAddr, Option<u8>)> {
     if !text.contains('/') {
         return Some((address(text)?, None));
@@ -115,7 +115,7 @@ fn without_zone(text: &str) -> Option<Ipv6Addr> {
     ip.parse().ok().filter(|_| named)
 }
 
-/// A port, or the placeholder of a proxy that hides it.
+/// Returns true for a port, and for the placeholder of a proxy that hides it.
 fn is_port(text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let hidden = text.strip_prefix('_').is_some_and(|name| !name.is_empty());
@@ -129,12 +129,12 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
-/// Without the spaces and tabs that may surround values in header fields.
+/// Removes the spaces and tabs that may surround values in header fields.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
 }
 
-/// The IPv4 address that a translator of 64:ff9b::/96 (RFC 6052) stands for.
+/// The IPv4 address in a translated one of 64:ff9b::/96 (RFC 6052); any other address as it is.
 pub(super) fn translated(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) if v6.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {

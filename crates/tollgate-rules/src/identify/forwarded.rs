@@ -52,7 +52,7 @@ fn value(text: &str) -> Option<(Cow<'_, str>, &str)> {
     None
 }
 
-/// The name of a parameter.
+/// Returns true for the name of a parameter.
 fn is_token(name: &str) -> bool {
     let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_byte)

@@ -71,9 +71,9 @@ pub struct JwtVerifier {
 pub(super) struct VerifiedToken {
     pub(super) user: Option<Arc<str>>,
     pub(super) tier: Option<Arc<str>>,
-    /// From this instant on.
+    /// The first instant at which it is valid.
     from: Micros,
-    /// Up to and without this one.
+    /// The first instant at which it is no longer valid.
     until: Micros,
 }
 
@@ -212,8 +212,8 @@ fn text(claim: &Value) -> Option<Arc<str>> {
     (1..=CLAIM_BYTES_MAX).contains(&text.len()).then_some(text)
 }
 
-/// An instant in seconds since the Unix epoch, moved by the leeway. The outer `None`: it is there,
-/// and is not one.
+/// An instant in seconds since the Unix epoch, moved by the leeway. The outer `None`: the claim is
+/// not a number. The inner `None`: there is no such claim.
 fn instant(claim: Option<&Value>, leeway_secs: i64) -> Option<Option<Micros>> {
     let Some(claim) = claim else { return Some(None) };
     let number = claim.as_number()?;

@@ -37,7 +37,7 @@ pub(crate) fn rule_name(domain: &str, path: &[DescriptorStep<'_>]) -> String {
         .into()
 }
 
-/// Returns true if the part needs no escape in a name: nothing in it can be mistaken for a
+/// Returns true if the part can stand in a name unchanged: nothing in it can be mistaken for a
 /// separator.
 fn is_plain(part: &str) -> bool {
     let whole = !part.is_empty() && part.chars().all(is_word) && !part.contains("--");
@@ -48,7 +48,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Lengths are hashed too: no two paths are alike.
+/// The first digits of the hash of a path. Lengths are hashed too, so that different paths have
+/// different input.
 fn hash_digits(domain: &str, path: &[DescriptorStep<'_>]) -> String {
     let mut hash = Sha256::new();
     let mut add = |part: Option<&str>| {

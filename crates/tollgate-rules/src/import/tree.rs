@@ -83,7 +83,7 @@ pub(crate) fn counts_value(value: Option<&str>, is_wildcard: bool, shared: bool)
 }
 
 impl DescriptorTree {
-    /// Without descriptors.
+    /// A tree without descriptors.
     pub(crate) fn new() -> DescriptorTree {
         DescriptorTree { nodes: vec![DescriptorNode::default()] }
     }

@@ -32,9 +32,10 @@ pub fn key_text(key: &KeyBuf) -> String {
 }
 
 impl KeyTemplate {
-    /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing, `42`;
-    /// several parts as `user=42,path=/x`. An API key may stand there as it is or hashed, behind
-    /// `api_key=` also where users are known by it. Addresses get the form that `identify` gives those of requests.
+    /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing,
+    /// `42`; several parts as `user=42,path=/x`. An API key may be plain or hashed; `api_key=` also
+    /// stands for the user where users are identified by their API key. Addresses get the form that
+    /// `identify` gives those of requests.
     pub fn parse_key(&self, text: &str, identify: &Identify) -> Result<KeyBuf, Problem> {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
@@ -67,7 +68,7 @@ impl KeyTemplate {
     }
 
     /// Finds the fact that a text gives, and its value. After a name, the value is all that
-    /// follows, to the last space, because a caller's name may contain spaces.
+    /// follows, with the spaces at its end, because a caller's name may have them.
     fn choose<'a>(
         &self,
         facts: &[KeyFactName],

@@ -17,8 +17,8 @@ const MAX_REPORTED: usize = 10;
 /// The most rules of such a set that are named.
 const NAMED_MAX: usize = 20;
 
-/// Reports rules that certainly apply together and have too many limits: an error if they refuse, a
-/// warning if shadow or soft limits are left out.
+/// Reports rules that certainly apply together and have too many limits: an error if those that are
+/// always enforced are too many, else a warning.
 pub(crate) fn check(rules: &[WrittenRule<'_>], set: &RuleSet) {
     let overlaps = Overlaps::new(rules, set);
     let mut everywhere = Vec::new();
@@ -149,8 +149,8 @@ fn may_refuse(rule: &Rule) -> bool {
     rule.mode != Mode::Shadow && !rule.soft
 }
 
-/// Returns true if the key can be written for every caller with a user, a tier and an API key. Header
-/// fields and entries of descriptors may be missing.
+/// Returns true if the key can be written for every caller with a user, a tier and an API key.
+/// Header fields, and entries and domains of descriptors, may be missing.
 fn has_key_of_known_callers(rule: &Rule) -> bool {
     let known = |fact: &&str| {
         !fact.starts_with("header.") && !fact.starts_with("entry.") && *fact != "domain"

@@ -351,7 +351,7 @@ struct PathWriter {
     text: String,
     /// The position of the slash of the segment that is being written.
     begin: usize,
-    /// True before the first slash, where nothing is no empty segment.
+    /// True before the first slash: an empty text there is not an empty segment.
     at_start: bool,
     /// The last segment was empty.
     after_empty: bool,

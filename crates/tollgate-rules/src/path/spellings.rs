@@ -37,7 +37,7 @@ impl Spelling<'_> {
         &self.text
     }
 
-    /// The slashes that the path has to these servers beside those of the text.
+    /// The slashes that these servers see in the path beside those of the text.
     pub(crate) fn slashes(&self) -> DroppedSlashes {
         self.slashes
     }
@@ -75,7 +75,7 @@ impl<'a> Spellings<'a> {
             if tried.contains(&reading) {
                 continue;
             }
-            // The first spelling is the normal form, which is already listed.
+            // The first reading is the normal form, whose spelling is already listed.
             if !tried.is_empty() {
                 let path = match reading.start {
                     PathStart::WithFragment => target.with_fragment.unwrap_or(target.path),

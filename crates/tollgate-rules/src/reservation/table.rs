@@ -49,7 +49,7 @@ const EXPIRED_PER_CALL: usize = 64;
 pub(super) struct ReservationSecrets([RandomState; 2]);
 
 impl ReservationSecrets {
-    /// A random name: nobody can guess another's.
+    /// A random id, which nobody can guess.
     fn new_id() -> ReservationId {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).expect("the system gives random numbers");
@@ -155,7 +155,7 @@ impl<'p> SharedKeys<'p> {
         SharedKeys(keys)
     }
 
-    /// A copy of each, and how to find it.
+    /// Copies each key, and returns a function that finds the copy.
     pub(super) fn copied(&self) -> impl Fn(&KeyBuf) -> Arc<KeyBuf> + use<> {
         let copies: ArrayVec<Arc<KeyBuf>, MAX_LIMITS> =
             self.0.iter().map(|key| Arc::new((*key).clone())).collect();
@@ -169,18 +169,21 @@ impl<'p> SharedKeys<'p> {
 /// All open reservations.
 #[derive(Debug, Default)]
 pub(super) struct ReservationTable {
-    /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take [`LONG_BYTES_MAX`] together.
+    /// Bounds: [`RESERVATIONS_MAX`] of them; those that are not short take at most
+    /// [`LONG_BYTES_MAX`] together.
     open: HashMap<ReservationId, OpenReservation>,
     /// The open reservations by deadline.
     by_deadline: BTreeSet<(Micros, ReservationId)>,
-    /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has limits.
+    /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has
+    /// limits.
     in_flight: HashMap<u64, u32>,
     /// The open reservations of each caller, by hash. Bound: one more for each open one than a
     /// decision has limits.
     by_caller: HashMap<u64, CallerUsage>,
     long_bytes: usize,
-    /// Bound: [`RESERVATIONS_MAX`], as of the next.
+    /// Ids of expired reservations. Bound: [`RESERVATIONS_MAX`].
     expired: HashSet<ReservationId>,
+    /// The same ids, oldest first.
     expired_in_order: VecDeque<ReservationId>,
 }
 
@@ -191,7 +194,7 @@ struct CallerUsage {
     long_bytes: usize,
 }
 
-/// One that is open.
+/// An open reservation.
 #[derive(Debug)]
 pub(super) struct OpenReservation {
     pub(super) charges: Vec<ReservedCharge>,
@@ -207,7 +210,7 @@ pub(super) struct OpenReservation {
 pub(super) enum ReservationRefusal {
     /// The table is full.
     Full,
-    /// This caller has too much open.
+    /// This caller has too many reservations or too much work in flight.
     Busy(ConcurrencyRefusal),
 }
 
@@ -225,7 +228,7 @@ impl ReservationTable {
     ) -> Result<ReservationId, ReservationRefusal> {
         self.expire(now, EXPIRED_PER_CALL);
         if self.refusal(request).is_some() {
-            // From here on the exact number of open ones matters.
+            // Close all expired ones first, so that none of them causes the refusal.
             self.expire(now, usize::MAX);
         }
         match self.refusal(request) {
@@ -234,8 +237,8 @@ impl ReservationTable {
         }
     }
 
-    /// The reason why a reservation is refused. The caller's own quota is checked first: a caller
-    /// who is over it is refused also if the table is full.
+    /// The reason why a reservation is refused; `None` if there is room. The caller's own bounds
+    /// come first: a caller who is over them gets that reason also if the table is full.
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
         let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
@@ -278,14 +281,15 @@ impl ReservationTable {
         id
     }
 
-    /// Fills a place; gone if its deadline has passed meanwhile: then the charge stands.
+    /// Stores the charges of a held reservation. If its deadline has passed meanwhile, it is gone
+    /// and the charges stand.
     pub(super) fn store_charges(&mut self, id: ReservationId, charges: Vec<ReservedCharge>) {
         if let Some(open) = self.open.get_mut(&id) {
             open.charges = charges;
         }
     }
 
-    /// Takes one out, if it is open and in time.
+    /// Removes and returns a reservation, if it is open and in time.
     pub(super) fn close(
         &mut self,
         id: ReservationId,
@@ -299,7 +303,7 @@ impl ReservationTable {
         self.remove(id).ok_or(SettleError::Unknown)
     }
 
-    /// Takes out what one has charged, if it is open and in time; it goes on counting in flight.
+    /// Takes the charges of a reservation, if it is open and in time; it still counts as in flight.
     pub(super) fn take_charges(
         &mut self,
         id: ReservationId,

@@ -77,7 +77,7 @@ pub(super) const fn object(
     ShapeObject { id, noun, doc, fields, free_fields: None, one_field: None }
 }
 
-/// A map with free names.
+/// A map whose names the writer chooses.
 pub(super) const fn map(
     id: &'static str,
     noun: &'static str,

@@ -88,7 +88,8 @@ impl<'a> YamlBuilder<'a> {
         }
     }
 
-    /// The one document; `None`: it could not be read, and the diagnostics say why.
+    /// Builds the one document. Returns `None` if it is empty, or if it could not be read: then the
+    /// diagnostics say why.
     pub(super) fn build<'t>(mut self, parser: Parser<'t, StrInput<'t>>) -> Option<YamlNode> {
         match self.read(parser) {
             Ok(root) => root,
@@ -239,7 +240,8 @@ impl<'a> YamlBuilder<'a> {
         if self.open.len() + depth > MAX_DEPTH {
             return Err(self.stop(span, too_deep()));
         }
-        // The copy is said to stand where it is used; what is inside, where it was written.
+        // The copy has the span of its use; the nodes inside keep the spans where they were
+        // written.
         let node = YamlNode { span, ..self.anchors[&anchor].node.clone() };
         self.finish(node, 0, self.nodes - nodes, depth)
     }
@@ -302,7 +304,7 @@ impl<'a> YamlBuilder<'a> {
         Ok(())
     }
 
-    /// Only the tags that say what the text says anyway: rules make no use of others.
+    /// Reports tags other than those of the core types, because rules make no use of them.
     fn check_tag(&mut self, tag: &Tag, span: Span) {
         let known = ["str", "int", "float", "bool", "null", "seq", "map"];
         if !tag.core_suffix().is_some_and(|suffix| known.contains(&suffix)) {
@@ -328,7 +330,7 @@ impl<'a> YamlBuilder<'a> {
     }
 }
 
-/// Keeps a key for the value that follows, or says what is wrong with it.
+/// Keeps a key for the value that follows, or returns the problem with it.
 fn take_key(
     node: YamlNode,
     entries: &[YamlEntry],

@@ -1,4 +1,4 @@
-//! What is not YAML, said for someone who does not know the grammar.
+//! Messages about syntax errors, for people who do not know the grammar of YAML.
 
 use granit_parser::{ErrorKind, Marker, ScanError};
 
@@ -20,8 +20,8 @@ pub(super) fn span(source: &Source, start: &Marker, end: &Marker) -> Span {
     }
 }
 
-/// A diagnostic for where the parser gave up. The innermost bracket that is open there may have been
-/// forgotten long before.
+/// The diagnostic for the position at which the parser gave up. The innermost bracket that is open
+/// there may have been forgotten long before.
 pub(super) fn explain(
     source: &Source,
     error: &ScanError,
@@ -165,8 +165,8 @@ fn open_quote(text: &str, place: Span) -> Option<usize> {
     })
 }
 
-/// The colon of a `name:value` on the line above: YAML takes that for one long text, and stumbles
-/// over the next line.
+/// The colon of a `name:value` on the line above: YAML reads that as one long text, and the parser
+/// fails at the next line.
 fn missing_space(text: &str, place: Span) -> Option<usize> {
     let end = line_start(text, place.start).checked_sub(1)?;
     let start = text[..end].rfind('\n').map_or(0, |newline| newline + 1);
