@@ -1,5 +1,7 @@
 //! Responses that all HTTP listeners share: JSON documents and errors as JSON.
 
+use std::fmt::{self, Write};
+
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -108,6 +110,21 @@ pub(crate) fn write_json_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
+}
+
+/// Adapter that lets `fmt` write into a byte vector.
+struct ByteWriter<'a>(&'a mut Vec<u8>);
+
+impl Write for ByteWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Writes a value as its text.
+pub(crate) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
+    write!(ByteWriter(out), "{value}").expect("a vector takes every byte");
 }
 
 fn shortened(message: &str) -> std::borrow::Cow<'_, str> {

@@ -25,7 +25,9 @@ pub(crate) type ServerCaller<'a> = Caller<'a, DecisionStore>;
 
 /// Changes to what callers have used, with a confirmation that the store has them.
 #[derive(Clone, Debug)]
-pub(crate) struct ChangeConfirmer(pub(crate) Arc<ServerStore>);
+pub(crate) struct ChangeConfirmer {
+    store: Arc<ServerStore>,
+}
 
 /// The store as operators see it: figures, table statistics, snapshot.
 #[derive(Debug)]
@@ -83,6 +85,11 @@ impl ServerStore {
 }
 
 impl ChangeConfirmer {
+    /// The confirmer of changes in this store.
+    pub(crate) fn new(store: Arc<ServerStore>) -> ChangeConfirmer {
+        ChangeConfirmer { store }
+    }
+
     /// Makes a change, and returns true beside its result if the store of the caller's rule has it. A change
     /// of somebody else that did not reach the store at the same moment also makes this false.
     pub(crate) async fn change<T>(
@@ -90,7 +97,7 @@ impl ChangeConfirmer {
         caller: &ServerCaller<'_>,
         change: impl Future<Output = T>,
     ) -> (T, bool) {
-        let unreached = || self.0.unreached_changes(caller.rule().terms.store);
+        let unreached = || self.store.unreached_changes(caller.rule().terms.store);
         let before = unreached();
         let done = change.await;
         (done, unreached() == before)

@@ -361,6 +361,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 let mut outcome = [Outcome::default()];
                 let check = [plan.check(only, act)];
                 let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
+                // Not the outcome above: a shared store that refuses an empty key leaves it at its default.
                 let outcomes = [decision.outcome()];
                 let decision = self.apply_bans(plan, act, (decision, &outcomes), now).await;
                 let (binding, entries) =

@@ -48,7 +48,9 @@ pub mod matcher;
 
 pub mod key_template;
 
-mod join;
+#[doc(hidden)]
+pub mod join;
+
 pub mod tier;
 
 pub mod calendar;

@@ -9,8 +9,16 @@ use super::sources::Sources;
 const LINES_MAX: usize = 300;
 
 /// Words that no listener and no data plane may use: which store there is, is the gatekeeper's business.
-const STORE_WORDS: [&str; 5] =
-    ["MemoryStore", "SharedStore", "RedisStore", "tollgate_redis", "tollgate_shared"];
+const STORE_WORDS: [&str; 8] = [
+    "MemoryStore",
+    "SharedStore",
+    "RedisStore",
+    "ServerStore",
+    "OpenStores",
+    "Either<",
+    "tollgate_redis",
+    "tollgate_shared",
+];
 
 /// Folders whose code knows no store.
 const WITHOUT_STORES: [&str; 2] =

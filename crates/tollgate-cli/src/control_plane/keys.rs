@@ -109,7 +109,7 @@ impl ControlPlane {
     }
 
     fn changes(&self) -> ChangeConfirmer {
-        ChangeConfirmer(self.store.clone())
+        ChangeConfirmer::new(self.store.clone())
     }
 
     fn caller(&self, path: &str) -> Result<ServerCaller<'_>, KeyRequestError> {

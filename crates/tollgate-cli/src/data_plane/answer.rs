@@ -1,7 +1,5 @@
 //! An answer as an HTTP response: the decision in JSON, and the rate limit header fields.
 
-use std::fmt::{self, Write};
-
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
@@ -10,7 +8,7 @@ use tollgate::{Refusal, Wait};
 use tollgate_rules::{Answer, Enforcement, JudgedLimit, MissingFacts, ReservationId};
 
 use crate::listeners::connection::ResponseBody;
-use crate::reply::{self, write_json_text};
+use crate::reply::{self, write_display, write_json_text};
 
 /// Room for the text of most header fields together.
 const FIELDS_BYTES: usize = 224;
@@ -221,20 +219,6 @@ fn write_refusal(out: &mut Vec<u8>, problem: &ProblemDetails<'_>, retry_after_s:
     write_display(out, problem.message());
     out.push(b'"');
     write_number(out, ",\"retryAfter\":", retry_after_s);
-}
-
-/// Adapter that lets `fmt` write into a byte vector.
-struct ByteWriter<'a>(&'a mut Vec<u8>);
-
-impl Write for ByteWriter<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-}
-
-pub(super) fn write_display(out: &mut Vec<u8>, value: impl fmt::Display) {
-    write!(ByteWriter(out), "{value}").expect("a vector takes every byte");
 }
 
 /// Writes a member of an object. `name` includes its punctuation, so that it is copied in one piece; inlined, so

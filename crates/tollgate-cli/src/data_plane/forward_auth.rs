@@ -10,12 +10,12 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::ProblemDetails;
 use tollgate_rules::{Ask, Facts, Headers};
 
-use super::answer::{ResponseContent, respond, status_of, write_display};
+use super::answer::{ResponseContent, respond, status_of};
 use super::check_service::CheckService;
 use super::facts::RequestHeaders;
 use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
 use crate::listeners::connection::ResponseBody;
-use crate::reply;
+use crate::reply::{self, write_display};
 
 /// Bytes reserved for a problem document.
 const PROBLEM_BYTES: usize = 480;

@@ -81,7 +81,7 @@ impl<'a> AssembledServer<'a> {
         let timing = Arc::<DecisionTiming>::default();
         let context = DataContext {
             gatekeeper: &core.gatekeeper,
-            changes: ChangeConfirmer(core.store.clone()),
+            changes: ChangeConfirmer::new(core.store.clone()),
             timing: &timing,
             missing_facts: settings.missing_facts,
             tokens,

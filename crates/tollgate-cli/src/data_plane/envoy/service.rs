@@ -19,8 +19,9 @@ use super::response::{
     DescriptorStatus, RlsCode, RlsLimit, unit_of_number, write_body, write_header,
     write_overall_code, write_status,
 };
-use crate::data_plane::answer::{for_each_field, write_display};
+use crate::data_plane::answer::for_each_field;
 use crate::data_plane::check_service::CheckService;
+use crate::reply::write_display;
 
 /// Bytes reserved for a response.
 const RESPONSE_BYTES: usize = 480;

@@ -92,7 +92,16 @@ impl<'d> CommandLoop<'d> {
                     }
                     commands += 1;
                     if self.is_batchable_throttle() {
-                        self.run_throttle().await;
+                        if !self.rule_checks.is_empty() {
+                            self.decide_batches().await;
+                        }
+                        let (input, parser) = (&self.input, &self.parser);
+                        let (bytes, offset) = input.bytes_and_offset();
+                        let (batch, args) = (&mut self.throttle_batch, parser.args(input.unread()));
+                        // Not a function: most calls are only queued, and nothing is awaited for them.
+                        if let Err(unqueued) = batch.queue(self.listener, args, offset) {
+                            unqueued.run(self.listener, batch, bytes, &mut self.replies).await;
+                        }
                     } else if !self.try_batch_rule_check() {
                         self.decide_batches().await;
                         self.run_command().await;
@@ -134,19 +143,6 @@ impl<'d> CommandLoop<'d> {
     fn is_batchable_throttle(&self) -> bool {
         let name = self.parser.args(self.input.unread()).get(0).unwrap_or_default();
         name.eq_ignore_ascii_case(b"cl.throttle") && self.may_batch()
-    }
-
-    /// Adds the current call of `CL.THROTTLE` to the batch, or replies to it if it cannot wait there.
-    #[inline]
-    async fn run_throttle(&mut self) {
-        if !self.rule_checks.is_empty() {
-            self.decide_batches().await;
-        }
-        let CommandLoop { listener, input, parser, throttle_batch: batch, replies, .. } = self;
-        let (args, (bytes, offset)) = (parser.args(input.unread()), input.bytes_and_offset());
-        if let Err(unqueued) = batch.queue(listener, args, offset) {
-            unqueued.run(listener, batch, bytes, replies).await;
-        }
     }
 
     /// Adds a `TG.CHECK` or `TG.PEEK` to a batch, if the store has to be waited for: then their waits overlap.

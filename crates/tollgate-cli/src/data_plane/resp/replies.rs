@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::data_plane::answer::write_display;
+use crate::reply::write_display;
 
 /// Protocol version that the client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

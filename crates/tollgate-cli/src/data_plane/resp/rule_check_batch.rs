@@ -1,9 +1,7 @@
 //! Batches of `TG.CHECK` and `TG.PEEK` for stores that have to be waited for: all commands are sent to the store before
 //! the first answer is awaited. A store that answers at once does not need it.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
+use tollgate_rules::join::join_all;
 
 use super::RespListener;
 use super::counters::RespErrorKind;
@@ -54,16 +52,10 @@ impl RuleCheckBatch {
             (TgCheckCommand::read(RespArgs::new(bytes, &question.arg_ranges)), question.peek)
         });
         let read: Vec<_> = all_of.collect();
-        let answers = join_all(
-            read.iter()
-                .map(|(asked, peek)| {
-                    Box::pin(async move {
-                        let asked = asked.as_ref().ok()?;
-                        Some(asked.decide(listener, (*peek, now)).await)
-                    })
-                })
-                .collect(),
-        );
+        let answers = join_all(read.iter().map(|(asked, peek)| async move {
+            let asked = asked.as_ref().ok()?;
+            Some(asked.decide(listener, (*peek, now)).await)
+        }));
         let answers = answers.await;
         for ((asked, _), answer) in read.iter().zip(&answers) {
             match (asked, answer) {
@@ -78,23 +70,4 @@ impl RuleCheckBatch {
         drop(read);
         self.queued.clear();
     }
-}
-
-/// Waits for all futures. Bound: [`BATCH_MAX`].
-async fn join_all<T>(mut asked: Vec<Pin<Box<impl Future<Output = T>>>>) -> Vec<T> {
-    let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        let mut missing = false;
-        for (future, answer) in asked.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *answer = Some(value),
-                    Poll::Pending => missing = true,
-                }
-            }
-        }
-        if missing { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
 }
