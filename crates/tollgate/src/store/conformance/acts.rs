@@ -14,7 +14,7 @@ pub(super) async fn peeks<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
     for limit in ten_per_hour() {
         let key = probe.key(limit.algorithm());
         let _ = probe.take(&limit, &key, 6, at(1)).await;
-        // cost, allowed, left
+        // cost, allowed
         for (cost, allowed) in [(4, true), (5, false), (0, true), (11, false), (4, true)] {
             let peek =
                 probe.decide(Check::new(&limit, &key).cost(cost).act(Act::Peek), at(1)).await;

@@ -1,8 +1,10 @@
 //! The behaviours that every store has in common, as a list that any store can run.
 //!
-//! Programs, listeners and rules only know [`Store`]. A store that passes this list can take the place
-//! of [`MemoryStore`](super::MemoryStore) without a change of any answer. Needs the feature
-//! `conformance`.
+//! Programs, listeners and rules only know [`Store`]. A store that passes this list gives the answers of
+//! [`MemoryStore`](super::MemoryStore) in worked cases, to random traffic and to requests at the same
+//! time. The list uses fixed instants, so it does not test whether a store reads the clock
+//! [again](crate::clock::Now::again). It does not test failures, eviction or bounds on memory either.
+//! Only stores that answer at once are called from several threads. Needs the feature `conformance`.
 //!
 //! A store that answers at once runs the list in one line, without a runtime:
 //!
@@ -35,7 +37,7 @@
 //!
 //! A behaviour that is not as it must be panics with its name. Each uses its own keys, so all of them
 //! can share a store that is empty at the start. The store must go by the instants that it is given, and
-//! must have room for a few hundred keys.
+//! must have room for 2,000 states.
 //!
 //! # A store of your own
 //!
@@ -192,6 +194,7 @@
 //! ```
 
 mod acts;
+mod concurrency;
 mod probe;
 mod random_traffic;
 mod several_limits;
@@ -201,7 +204,7 @@ mod worked_cases;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use super::Store;
 use crate::time::Micros;
@@ -209,7 +212,8 @@ use probe::Probe;
 
 pub use random_traffic::random_traffic;
 
-/// The instant at which behaviours begin: a whole multiple of all periods that they use.
+/// The instant at which behaviours begin: the start of a window for every period of theirs whose windows
+/// are aligned to the epoch.
 const START: Micros = Micros::from_secs(788 * 2_160_000);
 
 /// The one table of behaviours.
@@ -268,7 +272,7 @@ behaviours! {
     Forces, "forces", "A force is charged whatever is left, and makes debt." => acts::forces;
     UpTo, "up_to", "An act of \"up to\" takes as many units as fit." => acts::up_to;
     Refunds, "refunds",
-        "A refund with a receipt gives back what was charged, as far as it still counts."
+        "A refund with a receipt gives back what was charged, while it still counts."
         => acts::refunds;
     Grants, "grants",
         "A refund without a receipt gives back units as if charged now." => acts::grants;
@@ -302,6 +306,9 @@ behaviours! {
         => states::clock_jumps;
     Batches, "batches", "A batch has the answers of its requests one by one."
         => several_limits::batches;
+    Atomic, "atomic",
+        "Requests at the same time are charged one after the other: none is lost, none is too many."
+        => concurrency::atomic;
     RandomTraffic, "random_traffic",
         "Random requests of one check have the answers of the memory store, at the same instants."
         => random_traffic::single_checks;
@@ -363,12 +370,8 @@ pub fn run_at_once<S: Store<Error: fmt::Debug>>(mut make: impl FnMut() -> S) {
         assert!(store.answers_at_once(), "the store does not answer at once: use `run`");
         let mut running = pin!(behaviour.run(&store));
         let mut context = Context::from_waker(Waker::noop());
-        match running.as_mut().poll(&mut context) {
-            Poll::Ready(()) => {}
-            Poll::Pending => {
-                panic!("`{behaviour}`: the store says that it answers at once, and waits")
-            }
-        }
+        // Every call of the store is ready at its first poll, which the probe checks.
+        assert!(running.as_mut().poll(&mut context).is_ready(), "`{behaviour}` waits");
     }
 }
 

@@ -1,6 +1,8 @@
 //! A store under test, and the ways to use it that behaviours need.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 
 use super::{Behaviour, START};
 use crate::algorithm::Algorithm;
@@ -61,9 +63,20 @@ impl<S: Store<Error: fmt::Debug>> Probe<'_, S> {
         );
     }
 
-    #[track_caller]
-    fn answered<T>(&self, answer: Result<T, S::Error>) -> T {
-        answer.unwrap_or_else(|error| panic!("the store failed in `{}`: {error:?}", self.behaviour))
+    /// Waits for the answer to a call. A store that answers at once must have it at the first poll.
+    async fn answer<T>(&self, call: impl Future<Output = Result<T, S::Error>>) -> T {
+        let (behaviour, at_once) = (self.behaviour, self.store.answers_at_once());
+        let mut call = pin!(call);
+        let answer = poll_fn(|context| {
+            let polled = call.as_mut().poll(context);
+            assert!(
+                polled.is_ready() || !at_once,
+                "the store does not conform in `{behaviour}`: `answers_at_once` is true, and a future is \
+                 not ready when it is first polled"
+            );
+            polled
+        });
+        answer.await.unwrap_or_else(|error| panic!("the store failed in `{behaviour}`: {error:?}"))
     }
 
     pub(super) async fn decide_each<const N: usize>(
@@ -82,13 +95,13 @@ impl<S: Store<Error: fmt::Debug>> Probe<'_, S> {
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Decision {
-        self.answered(self.store.decide_each(checks, Now::at(now), outcomes).await)
+        self.answer(self.store.decide_each(checks, Now::at(now), outcomes)).await
     }
 
     pub(super) async fn decide_batch(&self, checks: &[Check<'_>], now: Micros) -> Vec<Decision> {
         // Not empty: the store has to empty it.
         let mut decisions = vec![Decision::unlimited(now)];
-        self.answered(self.store.decide_batch(checks, Now::at(now), &mut decisions).await);
+        self.answer(self.store.decide_batch(checks, Now::at(now), &mut decisions)).await;
         decisions
     }
 
@@ -110,22 +123,22 @@ impl<S: Store<Error: fmt::Debug>> Probe<'_, S> {
     }
 
     pub(super) async fn refund(&self, check: Check<'_>, receipt: Option<Receipt>, now: Micros) {
-        self.answered(self.store.refund(&check, receipt, Now::at(now)).await);
+        self.answer(self.store.refund(&check, receipt, Now::at(now))).await;
     }
 
     pub(super) async fn reset(&self, limit: &Limit, key: &str, now: Micros) -> bool {
-        self.answered(self.store.reset(&Check::new(limit, key), now).await)
+        self.answer(self.store.reset(&Check::new(limit, key), now)).await
     }
 
     pub(super) async fn balance(&self, limit: &Limit, key: &str, now: Micros) -> i64 {
-        self.answered(self.store.balance(&Check::new(limit, key), now).await)
+        self.answer(self.store.balance(&Check::new(limit, key), now)).await
     }
 
     pub(super) async fn block(&self, key: &str, until: Micros, now: Micros) -> bool {
-        self.answered(self.store.block(Key::from(key), until, now).await)
+        self.answer(self.store.block(Key::from(key), until, now)).await
     }
 
     pub(super) async fn unblock(&self, key: &str, now: Micros) -> bool {
-        self.answered(self.store.unblock(Key::from(key), now).await)
+        self.answer(self.store.unblock(Key::from(key), now)).await
     }
 }

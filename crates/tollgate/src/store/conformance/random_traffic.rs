@@ -395,7 +395,7 @@ fn comparable(outcome: &Outcome) -> Outcome {
 }
 
 /// A decision without its decider.
-fn summary(decision: &Decision) -> (Option<Refusal>, usize, u64, u16, Outcome) {
+pub(super) fn summary(decision: &Decision) -> (Option<Refusal>, usize, u64, u16, Outcome) {
     let outcome = comparable(&decision.outcome());
     (decision.refusal(), decision.binding(), decision.capacity(), decision.violated, outcome)
 }

@@ -1,9 +1,11 @@
 //! Behaviours of requests with several checks, and of batches.
 
+use std::array;
 use std::fmt;
 use std::time::Duration;
 
 use super::probe::{Probe, at, built, micros, ten_per_hour};
+use super::random_traffic::summary;
 use crate::algorithm::Algorithm;
 use crate::check::{Act, Check};
 use crate::decision::{MAX_LIMITS, Outcome, Refusal};
@@ -177,4 +179,48 @@ pub(super) async fn batches<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
     }
     let alone = probe.decide_batch(&[checks[1]], at(1)).await;
     probe.equal(alone.len(), 1, "a batch of one");
+    mixed_batches(probe).await;
+}
+
+/// A batch of all acts and options has the answers of the same requests one by one, on keys with the same
+/// history. Each request has its own key: a remote store may send them together.
+async fn mixed_batches<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
+    let queue = built(Limit::per_hour(10).algorithm(Algorithm::LeakyBucket).queue().name("queue"));
+    for limit in ten_per_hour().chain([queue]) {
+        let name = format!("{} {}", limit.algorithm(), limit.name());
+        let together: [String; 10] = array::from_fn(|nth| probe.key(format_args!("{name} {nth}")));
+        let alone = together.each_ref().map(|key| format!("{key} alone"));
+        for key in together.iter().chain(&alone) {
+            let _ = probe.take(&limit, key, 6, at(1)).await;
+        }
+        let checks = mixed_checks(&limit, &together);
+        let decisions = probe.decide_batch(&checks, at(1)).await;
+        probe.equal(decisions.len(), checks.len(), "one decision for each request");
+        for (nth, check) in mixed_checks(&limit, &alone).into_iter().enumerate() {
+            let got = summary(&decisions[nth]);
+            let want = summary(&probe.decide(check, at(1)).await);
+            probe.equal(got, want, format_args!("{limit}: mixed request {nth} of a batch"));
+            let got = probe.balance(&limit, &together[nth], at(1)).await;
+            let want = probe.balance(&limit, &alone[nth], at(1)).await;
+            probe.equal(got, want, format_args!("{limit}: the charge of mixed request {nth}"));
+        }
+    }
+}
+
+/// Checks of all acts and options. 6 of 10 units have been taken from each key.
+fn mixed_checks<'a>(limit: &'a Limit, keys: &'a [String; 10]) -> [Check<'a>; 10] {
+    let [fits, refused, peeks, sees, forces, takes_some, watches, warns, counts, cannot_wait] =
+        keys.each_ref().map(|key| Check::new(limit, key));
+    [
+        fits.cost(3),
+        refused.cost(6),
+        peeks.cost(3).act(Act::Peek),
+        sees.cost(6).act(Act::Peek),
+        forces.cost(6).act(Act::Force),
+        takes_some.cost(6).act(Act::UpTo),
+        watches.cost(3).shadow(),
+        warns.cost(6).shadow(),
+        counts.cost(6).count_denied(),
+        cannot_wait.at_once(),
+    ]
 }

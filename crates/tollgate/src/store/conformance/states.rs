@@ -6,7 +6,7 @@ use super::probe::{Probe, at, built, micros, seconds, ten_per_hour};
 use super::worked_cases::WORKED_CASES;
 use crate::algorithm::{Algorithm, JUMP_US_MIN};
 use crate::check::{Act, Check};
-use crate::decision::Refusal;
+use crate::decision::{Decision, Refusal};
 use crate::limit::{Limit, OnChange};
 use crate::store::Store;
 use crate::time::{Micros, Wait};
@@ -105,6 +105,55 @@ pub(super) async fn blocks<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
     probe.equal(probe.unblock(&blocked, at(90)).await, true, "a block is lifted");
     probe.equal(probe.unblock(&blocked, at(90)).await, false, "there is no block to lift");
     probe.equal(probe.take(&limit, &blocked, 1, at(90)).await.allowed(), true, "lifted");
+    blocked_requests(probe).await;
+}
+
+/// Every act and option of a check, requests of two blocked keys, and batches.
+async fn blocked_requests<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
+    let limit = built(Limit::per_hour(10));
+    let keys = ["soon", "late", "later free"].map(|name| probe.key(name));
+    let [soon, late, free] = keys.each_ref().map(|key| Check::new(&limit, key));
+    for (key, end) in [(0, 40), (0, 60), (1, 90)] {
+        probe.equal(probe.block(&keys[key], at(end), at(10)).await, true, "room for a block");
+    }
+    let wait = probe.store.blocked((&keys[0]).into(), at(10));
+    probe.equal(wait, Some(seconds(50)), "a longer block takes the place of a shorter one");
+    let rows = [
+        ("a take", soon),
+        ("a peek", soon.act(Act::Peek)),
+        ("up to 3", soon.cost(3).act(Act::UpTo)),
+        ("a shadow check", soon.shadow()),
+        ("a check that counts refusals", soon.count_denied()),
+    ];
+    let summary =
+        |decision: &Decision| (decision.refusal(), decision.granted(), decision.retry_after());
+    let until = |end: u64| (Some(Refusal::Blocked), 0, seconds(end - 10));
+    for (what, check) in rows {
+        let decision = probe.decide(check, at(10)).await;
+        probe.equal(summary(&decision), until(60), format_args!("{what} of a blocked key"));
+    }
+    let rows = [
+        ("the longer of two blocks", [soon, late], 90),
+        ("the longer of two blocks, in the other order", [late, soon], 90),
+        ("the block that no force ignores", [soon, late.act(Act::Force)], 60),
+    ];
+    for (what, checks, end) in rows {
+        let (decision, _) = probe.decide_each(&checks, at(10)).await;
+        probe.equal(summary(&decision), until(end), what);
+    }
+    let batch = [soon, late.act(Act::Peek), free];
+    let got: Vec<_> = probe.decide_batch(&batch, at(10)).await.iter().map(summary).collect();
+    let want = vec![until(60), until(90), (None, 1, Wait::ZERO)];
+    probe.equal(got, want, "a batch with blocked keys");
+    let batch = [soon, late.cost(3).act(Act::Force), free.act(Act::Peek)];
+    let got: Vec<_> = probe.decide_batch(&batch, at(10)).await.iter().map(summary).collect();
+    let want = vec![until(60), (None, 3, Wait::ZERO), (None, 0, Wait::ZERO)];
+    probe.equal(got, want, "a batch with a force of a blocked key");
+    let mut left = Vec::new();
+    for key in &keys {
+        left.push(probe.balance(&limit, key, at(10)).await);
+    }
+    probe.equal(left, vec![10, 7, 9], "blocked requests charge nothing");
 }
 
 pub(super) async fn other_numbers<S: Store<Error: fmt::Debug>>(probe: &Probe<'_, S>) {
