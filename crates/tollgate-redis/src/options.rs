@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate_shared::TimeSource;
 
 /// Options of a store beside its URL.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RedisOptions {
     /// Timeout of a decision, from the request to the answer, time in the queue included.
     pub timeout: Duration,
@@ -18,6 +18,18 @@ pub struct RedisOptions {
     pub key_secret: Option<Vec<u8>>,
     /// The clock that decides.
     pub time: TimeSource,
+}
+
+impl fmt::Debug for RedisOptions {
+    /// Shows whether there is a secret, and not the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("timeout", &self.timeout)
+            .field("prefix", &self.prefix)
+            .field("key_secret", &self.key_secret.as_ref().map(|_| "***"))
+            .field("time", &self.time)
+            .finish()
+    }
 }
 
 impl Default for RedisOptions {
@@ -95,6 +107,15 @@ impl std::error::Error for KeyPrefixError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Would catch: the secret in a log.
+    #[test]
+    fn debug_does_not_show_the_secret() {
+        let key_secret = Some(b"s3cret".to_vec());
+        let shown = format!("{:?}", RedisOptions { key_secret, ..RedisOptions::default() });
+        assert!(shown.contains(r#"key_secret: Some("***")"#), "{shown}");
+        assert!(format!("{:?}", RedisOptions::default()).contains("key_secret: None"));
+    }
 
     /// Braces in a prefix would put every key of a cluster into one slot, or break its name.
     #[test]

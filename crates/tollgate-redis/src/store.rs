@@ -52,6 +52,9 @@ const DESCRIPTIONS_MAX: usize = 4_096;
 type Descriptions = HashMap<(u64, u64), Arc<[u8]>>;
 
 /// Limits that several processes keep together in Redis. Clones share it.
+///
+/// Used alone as a [`Store`](tollgate::Store), it does not enforce its own blocks: `block` writes them down and
+/// `blocked` reads them, but decisions do not look at them. [`SharedLimiter`](crate::SharedLimiter) enforces them.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(crate) link: Link,
@@ -102,8 +105,8 @@ struct ScriptDecision {
 }
 
 impl RedisStore {
-    /// The store at this address. Begins to connect, on the tokio runtime it is called on, and does
-    /// not wait for that: until there is a connection, questions fail at once.
+    /// The store at this address. Starts to connect, on the tokio runtime it is called on, and returns
+    /// at once. Calls before the first connection wait for it, at most [`RedisOptions::timeout`].
     pub fn at(url: &StoreUrl, options: &RedisOptions) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),

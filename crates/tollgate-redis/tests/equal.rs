@@ -18,7 +18,7 @@ use tollgate::{
 };
 use tollgate_redis::{RedisOptions, RedisStore, TimeSource};
 
-/// What one algorithm is put through; the issue asks for 100,000.
+/// Number of steps for each algorithm.
 const STEPS: usize = 100_800;
 const LANES: usize = 72;
 const KEYS: [&str; 3] = ["ada", "bob", "eve"];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use testkit::redis::TestRedis;
 use tollgate::{
     Check, DecidedBy, Decision, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer,
-    Outcome, Wait,
+    Outcome, Store, Wait,
 };
 use tollgate_redis::{RedisOptions, RedisStore, SharedLimiter, SharedStore, StoreUrl, TimeSource};
 
@@ -99,6 +99,22 @@ async fn a_permit_is_settled_once() {
     let permit = limiter.reserve(&limit, "a", 40, minute).await.unwrap();
     permit.commit_at(0, NOW.after(Wait::from_micros(60_000_000))).await;
     assert_eq!(limiter.balance(&limit, "a").await, 0);
+}
+
+/// Would catch: a batch that fills the queue of a node, which opens its breaker.
+#[tokio::test]
+async fn a_large_batch_is_decided_by_the_store() {
+    let server = TestRedis::start();
+    let store = shared::store_at(&server, RedisOptions::default()).await;
+    let limit = Limit::per_day(30_000).build().unwrap();
+    let checks = vec![Check::new(&limit, "a"); 10_000];
+    let mut decisions = Vec::new();
+    store.decide_batch(&checks, NOW.into(), &mut decisions).await.unwrap();
+    assert_eq!(decisions.len(), 10_000);
+    let limiter = SharedLimiter::start(store, 1_000);
+    limiter.decide_batch(&checks, &mut decisions).await;
+    assert!(decisions.iter().all(|one| one.decided_by() == DecidedBy::Redis));
+    assert_eq!(limiter.store().stats().degraded_local, 0);
 }
 
 #[tokio::test]

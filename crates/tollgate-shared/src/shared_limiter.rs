@@ -20,7 +20,20 @@ use crate::time_source::TimeSource;
 
 /// A limiter whose limits several processes share. All methods take `&self`.
 ///
-/// The crate `tollgate-redis` has an example.
+/// Methods that take a limit and a key go by the default [`Terms`](tollgate::Terms). A check with other terms is
+/// decided by [`SharedLimiter::decide`]. To refund, reset or read it, use [`SharedLimiter::store`] with the same
+/// check, because the terms say which store has its state and which part of it is in this process:
+///
+/// ```
+/// use tollgate::{Check, Receipt, Store};
+/// use tollgate_shared::{RemoteStore, SharedLimiter};
+///
+/// async fn refund<R: RemoteStore>(limiter: &SharedLimiter<R>, check: &Check<'_>, receipt: Receipt) {
+///     let Ok(()) = limiter.store().refund(check, Some(receipt), limiter.now().now()).await;
+/// }
+/// ```
+///
+/// The crate `tollgate-redis` has more examples.
 pub struct SharedLimiter<R: RemoteStore, C = SystemClock> {
     store: SharedStore<R>,
     clock: C,
@@ -72,7 +85,8 @@ impl<R: RemoteStore, C> SharedLimiter<R, C> {
         &self.clock
     }
 
-    /// Returns leased units and sends all changes that wait. Call it before the program ends.
+    /// Returns leased units and sends all changes that wait, those of dropped permits included. Call it
+    /// before the program ends.
     pub async fn drain(&self) {
         self.store.drain().await;
     }
@@ -80,7 +94,8 @@ impl<R: RemoteStore, C> SharedLimiter<R, C> {
 
 impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
     /// The same operations at an instant of your choosing. Only a store that goes by
-    /// [the caller's clock](TimeSource::Caller) decides by it.
+    /// [the caller's clock](TimeSource::Caller) decides by it. With another store, the instant only counts for
+    /// blocks and for the deadline of a permit, and decisions read the limiter's clock.
     pub fn at(&self, now: Micros) -> SharedMoment<'_, R, C> {
         SharedMoment { limiter: self, instant: now, read: false }
     }
@@ -105,7 +120,7 @@ impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
         self.now().peek(limit, key, cost).await
     }
 
-    /// Units that a key has left, rounded down; negative when in debt.
+    /// Units that a key has left, rounded down; negative when in debt. By the default terms only.
     pub async fn balance<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> i64 {
         self.now().balance(limit, key).await
     }
@@ -127,7 +142,7 @@ impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
     }
 
     /// Gives back `units` of what `receipt` says was charged, or all of it if it is less. If the store is
-    /// unavailable, the refund waits for it.
+    /// unavailable, the refund waits for it. By the default terms only: see [`SharedLimiter`].
     pub async fn refund<'k>(
         &self,
         limit: &Limit,
@@ -138,7 +153,8 @@ impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
         self.now().refund(limit, key, receipt, units).await;
     }
 
-    /// Gives back `units` for which there is no receipt, as if they had been charged now.
+    /// Gives back `units` for which there is no receipt, as if they had been charged now. By the default
+    /// terms only.
     pub async fn grant<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>, units: u64) {
         self.now().grant(limit, key, units).await;
     }
@@ -159,25 +175,34 @@ impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
         self.now().decide(checks).await
     }
 
-    /// Decides many requests of one check each, as if in order at one instant. All are sent before the
-    /// first answer is awaited. `decisions` is emptied and filled.
+    /// Decides many requests of one check each, as if in order at one instant. Up to
+    /// [256](crate::concurrent::BATCH_CALLS_MAX) are sent before the first answer is awaited. `decisions` is
+    /// emptied and filled.
+    ///
+    /// A request that takes two calls may be overtaken by later requests of the same key. In Redis, these are
+    /// "up to", and requests that meet changed numbers, a clock that jumped, an unreadable value, a calendar's
+    /// next day, or a slot on its way to another node.
     pub async fn decide_batch(&self, checks: &[Check<'_>], decisions: &mut Vec<Decision>) {
         self.now().decide_batch(checks, decisions).await;
     }
 
-    /// Forgets what a key has used of a limit. Returns true if there was anything to forget.
+    /// Forgets what a key has used of a limit. Returns true if there was anything to forget. By
+    /// the default terms only.
     pub async fn reset<'k>(&self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
         self.now().reset(limit, key).await
     }
 
     /// Refuses every request of `key`, under all limits, for so long. A longer block
     /// stays. Returns false if the bounded table of blocks is full.
+    ///
+    /// The block holds in this process. Others get it only if the processes exchange blocks: in Redis, call
+    /// `RedisStore::join_instances` in each of them.
     pub async fn block<'k>(&self, key: impl Into<Key<'k>>, duration: Duration) -> bool {
         let now = self.clock.now();
         self.at(now).block(key, now.after(Wait::at_least(duration))).await
     }
 
-    /// Lifts a block. Returns true if there was one.
+    /// Lifts a block. Returns true if there was one. Reaches the processes that [`SharedLimiter::block`] does.
     pub async fn unblock<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.now().unblock(key).await
     }
@@ -223,7 +248,8 @@ impl<'a, R: RemoteStore, C: Clock> SharedMoment<'a, R, C> {
 
     /// See [`SharedLimiter::balance`].
     pub async fn balance<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> i64 {
-        let Ok(units) = self.store().balance(&Check::new(limit, key.into()), self.instant).await;
+        let now = self.now().instant();
+        let Ok(units) = self.store().balance(&Check::new(limit, key.into()), now).await;
         units
     }
 
@@ -314,7 +340,8 @@ impl<'a, R: RemoteStore, C: Clock> SharedMoment<'a, R, C> {
 
     /// See [`SharedLimiter::reset`].
     pub async fn reset<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> bool {
-        let Ok(reset) = self.store().reset(&Check::new(limit, key.into()), self.instant).await;
+        let now = self.now().instant();
+        let Ok(reset) = self.store().reset(&Check::new(limit, key.into()), now).await;
         reset
     }
 
@@ -340,11 +367,15 @@ impl<'a, R: RemoteStore, C: Clock> SharedMoment<'a, R, C> {
         self.store().any_block(self.instant)
     }
 
-    /// The instant, and the clock to read again if it was read from the limiter's.
+    /// The moment by which the store decides: the instant, and the clock to read again if it was read from
+    /// the limiter's. A store with its own clock learns from this how far both clocks are apart, so for
+    /// such a store a chosen instant is replaced by a reading of the limiter's clock.
     pub fn now(self) -> Now<'a> {
-        match self.read {
-            true => Now::read(self.instant, &self.limiter.clock),
-            false => Now::at(self.instant),
+        let clock = &self.limiter.clock;
+        match (self.read, self.store().time_source()) {
+            (true, _) => Now::read(self.instant, clock),
+            (false, TimeSource::Caller) => Now::at(self.instant),
+            (false, TimeSource::Server) => Now::live(clock),
         }
     }
 
@@ -367,7 +398,8 @@ impl<'a, R: RemoteStore, C: Clock> SharedMoment<'a, R, C> {
 /// Units taken on an estimate, to be settled once.
 ///
 /// [`SharedPermit::commit`] with the true cost refunds what was too much or forces what was too little.
-/// Dropping the permit refunds everything in the background: the work did not happen. After its deadline
+/// Dropping the permit refunds everything, because the work did not happen: in this process at once, in the
+/// store in the background; [`SharedLimiter::drain`] waits for it. After its deadline
 /// the charge stands, and neither commit nor drop changes anything.
 #[derive(Debug)]
 #[must_use = "dropping a permit at once refunds it"]
@@ -415,8 +447,12 @@ impl<R: RemoteStore, C: Clock> SharedPermit<'_, R, C> {
 
 impl<R: RemoteStore, C: Clock> Drop for SharedPermit<'_, R, C> {
     fn drop(&mut self) {
+        let Some(receipt) = self.receipt.take().filter(|receipt| receipt.granted() > 0) else {
+            return;
+        };
         let now = self.limiter.clock.now();
-        let Some(receipt) = self.receipt.take().filter(|_| now < self.expires) else { return };
-        self.limiter.store.refund_in_background(self.limit, self.key, receipt, now);
+        if now < self.expires {
+            self.limiter.store.refund_in_background(self.limit, self.key, receipt, now);
+        }
     }
 }

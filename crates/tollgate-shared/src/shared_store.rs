@@ -43,10 +43,11 @@ use tollgate::{
     Receipt, Store, Wait,
 };
 
-use crate::concurrent::join_all;
+use crate::concurrent::{BATCH_CALLS_MAX, join_all};
 use crate::remote_store::{CallTiming, RemoteStore};
 use crate::time_source::TimeSource;
 
+use detached_work::{BackgroundTasks, DetachedWork};
 use lease::Leases;
 use local_sync::{LocalSyncTable, copy_receipt};
 use pending_changes::PendingChanges;
@@ -93,8 +94,10 @@ struct SharedStoreInner<R> {
     share_cache: ShareCache,
     counts: DegradedCounts,
     caller_clock: CallerClock,
-    /// The runtime of the background work.
-    runtime: Handle,
+    /// The runtime of work that continues without its caller.
+    runtime: BackgroundTasks,
+    /// Held by one round of the background work, so that `drain` also waits for the round before it.
+    background_round: tokio::sync::Mutex<()>,
     /// Something waits in the background.
     wake: Arc<Notify>,
 }
@@ -213,10 +216,11 @@ impl<R: RemoteStore> SharedStore<R> {
             share_cache: ShareCache::default(),
             counts: DegradedCounts::default(),
             caller_clock: pace,
-            runtime: Handle::current(),
+            runtime: BackgroundTasks::new(Handle::current()),
+            background_round: tokio::sync::Mutex::default(),
             wake: Arc::new(Notify::new()),
         });
-        inner.runtime.spawn(run_background(Arc::downgrade(&inner), Arc::clone(&inner.wake)));
+        Handle::current().spawn(run_background(Arc::downgrade(&inner), Arc::clone(&inner.wake)));
         SharedStore { inner }
     }
 
@@ -247,7 +251,12 @@ impl<R: RemoteStore> SharedStore<R> {
         self.inner.refusal_cache.forget_all();
     }
 
-    /// Gives back what a receipt says, without a caller that waits for it.
+    /// The clock that decides.
+    pub(crate) fn time_source(&self) -> TimeSource {
+        self.inner.time
+    }
+
+    /// Refunds all units of a receipt: in this process at once, in the store without a caller that waits.
     pub(crate) fn refund_in_background(
         &self,
         limit: &Limit,
@@ -255,12 +264,8 @@ impl<R: RemoteStore> SharedStore<R> {
         receipt: Receipt,
         now: Micros,
     ) {
-        let (inner, limit) = (Arc::clone(&self.inner), limit.clone());
-        let key = key.as_bytes().to_vec();
-        self.inner.runtime.spawn(async move {
-            let check = Check::new(&limit, &key[..]).cost(receipt.granted());
-            inner.refund(&check, Some(receipt), now.into()).await;
-        });
+        let check = Check::new(limit, key).cost(receipt.granted());
+        drop(self.inner.begin_refund(&check, Some(receipt), now.into()));
     }
 
     /// Figures for metrics.
@@ -268,11 +273,18 @@ impl<R: RemoteStore> SharedStore<R> {
         self.inner.stats()
     }
 
-    /// Gives back what is borrowed and tells what is to be told: before the program ends.
+    /// Returns leased units and sends all changes that wait. Call it before the program ends.
+    ///
+    /// First waits for refunds and charges on their way, at most for the longest timeout of a store. Changes
+    /// stay unsent if a store does not answer.
     pub async fn drain(&self) {
-        self.inner.return_leases(true).await;
-        self.inner.flush_local_sync(true).await;
-        self.inner.flush_pending().await;
+        let inner = &self.inner;
+        let timeout = self.stores().map(R::timeout).max().unwrap_or_default();
+        inner.runtime.wait_until_idle(timeout).await;
+        let _round = inner.background_round.lock().await;
+        inner.return_leases(true).await;
+        inner.flush_local_sync(true).await;
+        while !inner.pending_changes.is_empty() && inner.flush_pending().await {}
     }
 }
 
@@ -283,9 +295,11 @@ async fn run_background<R: RemoteStore>(
 ) {
     loop {
         let Some(shared) = inner.upgrade() else { return };
+        let round = shared.background_round.lock().await;
         shared.return_leases(false).await;
         shared.flush_local_sync(false).await;
         shared.flush_pending().await;
+        drop(round);
         let idle = shared.leases.is_empty()
             && shared.local_sync.is_empty()
             && shared.pending_changes.is_empty();
@@ -452,8 +466,10 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
     }
 
-    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
-    /// because numbers changed or the clock went back, may be executed after later ones of its key.
+    /// Sends up to [`BATCH_CALLS_MAX`] requests in order before the first answer is awaited, and the next ones
+    /// after the last answer. Each has its own timeout, unless `now` began an operation. A request that takes
+    /// two calls may be executed after later requests of its key: see
+    /// [`SharedLimiter::decide_batch`](crate::SharedLimiter::decide_batch).
     async fn decide_batch(
         &self,
         checks: &[Check<'_>],
@@ -461,14 +477,16 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         decisions: &mut Vec<Decision>,
     ) -> Result<(), Infallible> {
         decisions.clear();
-        let requests = checks.iter().map(|check| {
-            Box::pin(async move {
-                let outcome = &mut [Outcome::default()];
-                let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
-                decision
-            })
-        });
-        decisions.extend(join_all(requests.collect()).await);
+        for chunk in checks.chunks(BATCH_CALLS_MAX) {
+            let requests = chunk.iter().map(|check| {
+                Box::pin(async move {
+                    let outcome = &mut [Outcome::default()];
+                    let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
+                    decision
+                })
+            });
+            decisions.extend(join_all(requests.collect()).await);
+        }
         Ok(())
     }
 
@@ -537,13 +555,26 @@ impl<R: RemoteStore> Store for SharedStore<R> {
 }
 
 impl<R: RemoteStore> SharedStoreInner<R> {
-    /// Gives back where it was charged, and in the copy of that here.
+    /// Refunds where it was charged, and in the copy of that state in this process.
     async fn refund(
         self: &Arc<Self>,
         check: &Check<'_>,
         receipt: Option<Receipt>,
         asked_at: Now<'_>,
     ) {
+        if let Some(sending) = self.begin_refund(check, receipt, asked_at) {
+            sending.await;
+        }
+    }
+
+    /// Refunds in this process at once. Returns the call that refunds in the store, which is made even if
+    /// it is dropped; `None` if the store does not know of the charge.
+    fn begin_refund(
+        self: &Arc<Self>,
+        check: &Check<'_>,
+        receipt: Option<Receipt>,
+        asked_at: Now<'_>,
+    ) -> Option<DetachedWork<bool>> {
         let now = asked_at.instant();
         let tag = self.tag(check);
         self.refusal_cache.forget(tag);
@@ -553,11 +584,12 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             Some(DecidedBy::Local) => {
                 let share = self.share_cache.share_of(check.limit(), self.live_instances());
                 let (key, at) = (check.key(), self.store_for(check).to_store_clock(now));
-                return self.local.refund(&share, key, receipt, check.units(), at);
+                self.local.refund(&share, key, receipt, check.units(), at);
+                return None;
             }
             Some(DecidedBy::Memory | DecidedBy::Overflow) => {
                 match self.refund_local_sync(check, tag, receipt.as_ref(), now) {
-                    0 => return,
+                    0 => return None,
                     told => check.cost(told),
                 }
             }
@@ -568,7 +600,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         };
         let debt = self.pending_refund(&check, receipt.as_ref());
         let when = self.store_for(&check).call_timing(asked_at);
-        self.send_change(debt, when).await;
+        Some(self.send_change(debt, when))
     }
 
     /// Gives back in the table of this process what the store is about to. Before it: an answer of

@@ -29,8 +29,8 @@ impl StoreInstances {
 }
 
 impl RedisStore {
-    /// Begins to tell the other instances on this store of blocks, overrides and rules, and to hear of
-    /// theirs, on the runtime it is called on. Once: a second time it is the same.
+    /// Starts the exchange of blocks, overrides and rules with the other instances on this store, on
+    /// the runtime it is called on. A second call returns the same channel and ignores its arguments.
     pub fn join_instances(
         &self,
         sink: Arc<dyn InstanceSink>,
@@ -43,7 +43,8 @@ impl RedisStore {
         control.get_or_init(start).clone()
     }
 
-    /// Refuses a key everything until an instant, here at once and at all instances soon.
+    /// Blocks a key until an instant: in this process at once and, if it has joined the instances,
+    /// soon in all that have. Returns false if there is no room for the block.
     pub(crate) fn block_key(&self, key: Key<'_>, until: Micros, now: Micros) -> bool {
         let hash = self.key_namer.hash(key.as_bytes());
         match self.instances.channel.get() {
@@ -52,7 +53,8 @@ impl RedisStore {
         }
     }
 
-    /// Lifts a block, here at once and at all instances soon. Whether there was one.
+    /// Lifts a block: in this process at once and, if it has joined the instances, soon in all that
+    /// have. Returns true if there was one.
     pub(crate) fn unblock_key(&self, key: Key<'_>, now: Micros) -> bool {
         let hash = self.key_namer.hash(key.as_bytes());
         match self.instances.channel.get() {

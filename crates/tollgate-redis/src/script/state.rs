@@ -20,6 +20,9 @@ pub(crate) enum DecodedState {
     Unreadable,
 }
 
+// 0 is no algorithm, and the number has 3 bits.
+const _: () = assert!(Algorithm::ALL.len() <= 7);
+
 /// The number by which values and the script know the states of a limit: 1 for the first of
 /// [`Algorithm::ALL`]. It has 3 bits in a value.
 pub(crate) fn kind_number(limit: &Limit) -> u8 {

@@ -10,7 +10,7 @@ use tollgate::algorithm::State;
 use tollgate::store::stored_state;
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 use tollgate_shared::blocks::KeyHash;
-use tollgate_shared::concurrent::join_all;
+use tollgate_shared::concurrent::{BATCH_CALLS_MAX, join_all};
 use tollgate_shared::remote_store::{
     AnswerStates, CallTiming, LEASE_US_MAX, LateKind, LateUnits, LeaseGrant, LeaseRequest,
     RemoteStore, StateName,
@@ -42,8 +42,10 @@ impl Store for RedisStore {
         RedisStore::decide_each(self, checks, now.instant(), outcomes).await
     }
 
-    /// Sends all requests in order before the first answer is awaited. A request that takes several calls,
-    /// because numbers changed or the clock went back, may be executed after later ones of its key.
+    /// Sends up to [`BATCH_CALLS_MAX`] requests in order before the first answer is awaited, and the next ones
+    /// after the last answer, each with its own timeout. A request that takes two calls may be executed after
+    /// later requests of its key. These are "up to", and requests that meet changed numbers, a clock that
+    /// jumped, an unreadable value, a calendar's next day, or a slot on its way to another node.
     ///
     /// If a request fails, the error is returned, and the decisions after it are dropped although the store
     /// may have charged them. Only programs that call `RedisStore` directly meet this: `SharedStore` decides
@@ -55,14 +57,16 @@ impl Store for RedisStore {
         decisions: &mut Vec<Decision>,
     ) -> Result<(), StoreError> {
         decisions.clear();
-        let requests = checks.iter().map(|check| {
-            Box::pin(async move {
-                let outcome = &mut [Outcome::default()];
-                RedisStore::decide_each(self, slice::from_ref(check), now.instant(), outcome).await
-            })
-        });
-        for decision in join_all(requests.collect()).await {
-            decisions.push(decision?);
+        for chunk in checks.chunks(BATCH_CALLS_MAX) {
+            let requests = chunk.iter().map(|check| {
+                Box::pin(async move {
+                    let (checks, outcome) = (slice::from_ref(check), &mut [Outcome::default()]);
+                    RedisStore::decide_each(self, checks, now.instant(), outcome).await
+                })
+            });
+            for decision in join_all(requests.collect()).await {
+                decisions.push(decision?);
+            }
         }
         Ok(())
     }
@@ -94,7 +98,8 @@ impl Store for RedisStore {
         RedisStore::balance(self, check.limit(), check.key(), now).await
     }
 
-    /// Blocks are no states: they hold here at once, and instances tell each other.
+    /// Blocks a key in this process at once, and in those that [joined](RedisStore::join_instances) soon.
+    /// [`RedisStore::decide_each`] does not look at blocks; a `SharedStore` over this one does.
     async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, StoreError> {
         Ok(self.block_key(key, until, now))
     }

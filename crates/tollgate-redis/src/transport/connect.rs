@@ -61,15 +61,14 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// `caller_timeout`: how long callers wait for an answer.
-    pub(crate) fn new(tls: Option<TlsFiles>, patience: Duration) -> Connector {
+    pub(crate) fn new(tls: Option<TlsFiles>, caller_timeout: Duration) -> Connector {
         let least = if tls.is_some() { READY_TLS_MIN } else { READY_MIN };
-        let within = least.max(patience.saturating_mul(READY_CALLER_TIMEOUTS)).min(READY_MAX);
+        let within = least.max(caller_timeout.saturating_mul(READY_CALLER_TIMEOUTS)).min(READY_MAX);
         Connector { tls, timeout: within, host_addresses: Arc::default() }
     }
 }
 
-/// Connects and makes ready. `order`: another each time, so that another address of the host is tried
-/// first.
+/// Connects and makes the handshake. A different `turn` tries another address of the host first.
 pub(crate) async fn connect(
     address: &Address,
     introduction: &HandshakeOptions,

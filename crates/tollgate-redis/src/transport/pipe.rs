@@ -58,7 +58,7 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     /// `caller_timeout`: how long callers wait for an answer.
-    pub(crate) fn new(connection: Connection, patience: Duration) -> Pipe {
+    pub(crate) fn new(connection: Connection, caller_timeout: Duration) -> Pipe {
         let mut tick = interval(TIMEOUT_CHECK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pipe {
@@ -67,11 +67,11 @@ impl Pipe {
             written: 0,
             sent: VecDeque::new(),
             flights: VecDeque::new(),
-            hold: hold_max(patience),
+            hold: hold_max(caller_timeout),
             hold_timer: Box::pin(sleep(Duration::ZERO)),
             read_buffer: vec![0; READ_BYTES].into(),
             last_progress: Instant::now(),
-            stall_timeout: patience.max(STALL_TIMEOUT_MIN),
+            stall_timeout: caller_timeout.max(STALL_TIMEOUT_MIN),
             tick,
             closing_reason: None,
         }

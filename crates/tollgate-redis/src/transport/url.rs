@@ -85,7 +85,7 @@ impl StoreUrl {
         match url.tls {
             Some(_) if !cfg!(feature = "tls") => url_error(
                 "the store's URL asks for TLS, and this program was built without it: enable the feature \
-                 `tls` of the crate `tollgate-redis`, or write `redis://`",
+                 `tls` of the crate `tollgate-redis`, or leave out `rediss://` and `tls=true`",
             ),
             _ => Ok(url),
         }
@@ -525,7 +525,8 @@ mod tests {
     fn tls_is_refused_only_by_a_build_without_it() {
         for url in ["rediss://localhost", "redis-cluster://localhost?tls=true"] {
             let found = StoreUrl::parse(url).map(|url| url.tls.is_some());
-            let found = found.map_err(|error| error.to_string().contains("feature `tls`"));
+            let says = |text: String| text.contains("feature `tls`") && text.contains("`tls=true`");
+            let found = found.map_err(|error| says(error.to_string()));
             let want = if cfg!(feature = "tls") { Ok(true) } else { Err(true) };
             assert_eq!(found, want, "{url}");
         }

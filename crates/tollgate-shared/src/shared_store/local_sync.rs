@@ -412,7 +412,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         match asked.store.apply_late_units(state, &limit, &late, when).await {
             Ok(Some((mut state, at))) => {
                 // What passed while the store was being told is not in its state yet.
-                for stretch in self.take_unsent(tag) {
+                for stretch in self.copy_unsent(tag) {
                     late_units::apply(&limit, &mut state, late_of(&stretch), at);
                 }
                 self.local.seed(check.limit(), check.key(), &state, at);
@@ -437,8 +437,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// Takes the unsent charges of a key.
-    fn take_unsent(&self, tag: u64) -> ChargePeriods {
+    /// Copies the unsent charges of a key, which stay due.
+    fn copy_unsent(&self, tag: u64) -> ChargePeriods {
         let Some(place) = self.local_sync.table.find(tag) else { return ChargePeriods::new() };
         let mut owner = place.owner();
         let Some(owner) = owner.as_mut().filter(|owner| owner.tag == tag) else {

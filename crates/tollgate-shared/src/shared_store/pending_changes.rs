@@ -195,8 +195,9 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         }
     }
 
-    /// Sends pending changes to their stores: one, and if that succeeds, many.
-    pub(super) async fn flush_pending(self: &Arc<Self>) {
+    /// Sends pending changes to their stores: one, and if that succeeds, up to `SENDING_MAX`. Returns
+    /// false if a store did not answer.
+    pub(super) async fn flush_pending(self: &Arc<Self>) -> bool {
         for most in [1, SENDING_MAX] {
             let some: Vec<PendingChange> = {
                 let mut waiting = lock(&self.pending_changes.queue);
@@ -211,10 +212,11 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             while let Some(told) = telling.join_next().await {
                 if !told.unwrap_or(false) {
                     telling.detach_all();
-                    return;
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Tells one thing; whether its store answers.

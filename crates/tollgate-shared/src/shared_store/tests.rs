@@ -25,6 +25,7 @@ enum StandInError {
     Connect,
     BreakerOpen,
     OutOfMemory,
+    Overloaded,
     Timeout,
 }
 
@@ -63,7 +64,14 @@ struct StandInTable {
     hangs: AtomicBool,
     /// How far its clock is ahead, in microseconds.
     ahead: AtomicU64,
+    /// True if it answers decisions only when they are polled a second time.
+    answers_late: AtomicBool,
+    /// Number of decisions that wait for their answer; one more than `IN_FLIGHT_MAX` fails.
+    in_flight: AtomicU64,
 }
+
+/// Number of decisions that the stand-in answers at once, as a node of Redis does.
+const IN_FLIGHT_MAX: u64 = 4_096;
 
 type StandInResult<T> = Result<T, StandInError>;
 
@@ -89,6 +97,19 @@ impl StandInStore {
 
     fn fail_as(&self, error: Option<StandInError>) {
         *self.0.fails.lock().unwrap() = error;
+    }
+
+    /// Answers late, if it is set to, and fails if too many decisions wait.
+    async fn answer_late(&self) -> StandInResult<()> {
+        if !self.0.answers_late.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let before = self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        if before < IN_FLIGHT_MAX {
+            tokio::task::yield_now().await;
+        }
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if before < IN_FLIGHT_MAX { Ok(()) } else { Err(StandInError::Overloaded) }
     }
 
     /// Waits as long as it hangs.
@@ -243,6 +264,7 @@ impl RemoteStore for StandInStore {
     ) -> StandInResult<()> {
         self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
+        self.answer_late().await?;
         self.wait().await;
         let now = self.clock(when.now);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
@@ -388,6 +410,8 @@ fn resident() -> u64 {
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
 }
 
+mod batches;
+mod draining;
 mod dropped_callers;
 mod failures;
 mod leases;

@@ -45,6 +45,7 @@ pub trait Store: Send + Sync {
 
     /// Decides many requests of one check each, as if in order at one instant. `decisions` is emptied
     /// and filled in the same order. A store that can look up many keys at once does so.
+    /// In a remote store, a request that takes several calls may be overtaken by later ones of its key.
     fn decide_batch(
         &self,
         checks: &[Check<'_>],
