@@ -474,7 +474,8 @@ mod tests {
         assert_eq!(url.login.password.as_deref(), Some("s@c/ret"));
         assert_eq!(url.database, 7);
         assert_eq!(url.tls.unwrap().ca_file, Some("/a b".into()));
-        let url = "redis-sentinel://a/m?sentinel_password=p&tls=true".parse::<StoreUrl>().unwrap();
+        let url = "redis-sentinel://a/m?sentinel_password=p&tls=true";
+        let url = StoreUrl::parse_for_any_build(url).unwrap();
         assert_eq!(url.topology, Topology::Sentinel { primary: "m".into() });
         assert_eq!(url.sentinel_login.password.as_deref(), Some("p"));
         assert!(url.tls.is_some() && url.login.password.is_none());
