@@ -18,7 +18,8 @@ pub trait RemoteError: std::error::Error + Send + Sync + 'static {
     fn certainly_not_executed(&self) -> bool;
 }
 
-/// A store that several instances share.
+/// A store that several instances share. Its decisions need not enforce its blocks: a
+/// [`SharedStore`](crate::SharedStore) looks at them first.
 pub trait RemoteStore: Store<Error: RemoteError> + 'static {
     /// Timeout of a decision, for all of its calls together.
     fn timeout(&self) -> Duration;
