@@ -53,6 +53,17 @@ pub(crate) enum Binding {
 }
 
 impl PlanDecision {
+    /// The decision of a store about a plan.
+    pub(crate) fn new(
+        plan: &RequestPlan<'_>,
+        decision: Decision,
+        outcomes: &[Outcome],
+    ) -> PlanDecision {
+        let enforced = plan.limits.iter().any(|one| one.enforcement == Enforcement::Enforced);
+        let binding = enforced.then_some(Binding::Limit(decision.binding()));
+        PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
+    }
+
     /// A refusal before any limit was asked.
     #[cold]
     pub(crate) fn refused(refusal: Refusal, now: Micros) -> PlanDecision {

@@ -18,10 +18,10 @@ use tollgate::{Clock, Micros, Now, Refusal};
 
 use crate::answer::{Answer, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion};
-use crate::join::join_both;
 use crate::plan::RequestPlan;
 use crate::rule_set::RuleSet;
 use plans::DescriptorPlans;
+use tollgate::store::join::join_both;
 
 pub use crate::import::tree::WILDCARD_BYTES_MAX;
 pub use stated_limits::STATED_LIMITS_MAX;

@@ -23,13 +23,13 @@ use crate::answer::{Answer, Binding, PlanDecision};
 use crate::changes::Changes;
 use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
-use crate::join::{join_all, join_both};
 use crate::observer::{DecidedRequest, RulesObserver};
 use crate::overflow::OverflowTable;
 use crate::plan::{Enforcement, RequestPlan};
 use crate::reservation::Reservations;
 use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
+use tollgate::store::join::{join_all, join_both};
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
@@ -258,6 +258,28 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
+    /// Decides a request without waiting. `Err` gives the rules back if the store has to be waited for:
+    /// nothing is charged, and [`decide_by`](Gatekeeper::decide_by) decides.
+    #[inline]
+    pub fn decide_at_once<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Result<Answer, RulesVersion> {
+        self.act_at_once(rules, ask, Act::Take, now.into())
+    }
+
+    /// Peeks without waiting. `Err` gives the rules back if the store has to be waited for.
+    pub fn peek_at_once<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Result<Answer, RulesVersion> {
+        self.act_at_once(rules, ask, Act::Peek, now.into())
+    }
+
     /// Decides a request under the version of the rules that identified its caller, so that one
     /// request sees one version.
     pub async fn decide_by<'n>(
@@ -305,6 +327,23 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Answer::new(rules, answer).with_skipped_rule(skipped)
     }
 
+    fn act_at_once(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> Result<Answer, RulesVersion> {
+        if !self.answers_at_once() {
+            return Err(rules);
+        }
+        let plan = RequestPlan::new(&rules, ask, now.instant());
+        let decided = self.ask_at_once(&plan, act, now);
+        let skipped = plan.skipped;
+        drop(plan);
+        Ok(Answer::new(rules, decided).with_skipped_rule(skipped))
+    }
+
     async fn act_by(&self, rules: RulesVersion, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
         let plan = RequestPlan::new(&rules, ask, now.instant());
         let answer = self.ask(&plan, act, now).await;
@@ -314,17 +353,35 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Asks the store about a plan, and notifies the observer of a take.
-    #[inline]
     pub(crate) async fn ask(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
+        if self.answers_at_once() {
+            return self.ask_at_once(plan, act, now);
+        }
         self.count_skipped(plan, now.instant());
         if plan.is_unanswered() {
             return self.refuse_unanswered(now.instant());
         }
         let decided = self.ask_store(plan, act, now).await;
-        if act == Act::Take && !plan.peek_only {
-            self.notify(plan, &decided);
-        }
+        self.notify_of_take(plan, act, &decided);
         decided
+    }
+
+    /// The same for a store that answers at once.
+    #[inline]
+    fn ask_at_once(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
+        self.count_skipped(plan, now.instant());
+        if plan.is_unanswered() {
+            return self.refuse_unanswered(now.instant());
+        }
+        let decided = self.ask_store_at_once(plan, act, now);
+        self.notify_of_take(plan, act, &decided);
+        decided
+    }
+
+    fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
+        if act == Act::Take && !plan.peek_only {
+            self.notify(plan, decided);
+        }
     }
 
     /// Counts a decision and notifies the observer.
@@ -336,6 +393,28 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
+    /// Asks a store that answers at once. The usual request needs no future; one under a block, or refused
+    /// under a rule that bans, takes the same way as with other stores.
+    pub(crate) fn ask_store_at_once(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> PlanDecision {
+        let mut outcomes = [Outcome::default(); MAX_LIMITS];
+        if plan.too_many_limits || self.store.any_block(now.instant()) {
+            return expect_ready(self.ask_store(plan, act, now));
+        }
+        let outcomes = &mut outcomes[..plan.limits.len()];
+        let decision = self.store.decide_at_once(&plan.checks(act), now, outcomes);
+        let mut decision = decision.expect("this store answers at once");
+        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
+            decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
+        }
+        PlanDecision::new(plan, decision, outcomes)
+    }
+
+    /// Asks the store, with the blocks before it and the bans after it.
     pub(crate) async fn ask_store(
         &self,
         plan: &RequestPlan<'_>,
@@ -347,7 +426,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return PlanDecision::refused(Refusal::TooManyLimits, now.instant());
         }
         // Counting a refusal towards a ban shares the deadline of the decision.
-        let bans = act == Act::Take && plan.limits.iter().any(|one| plan.rule(one).ban.is_some());
+        let bans = act == Act::Take && plan.has_ban();
         let now = if bans { self.begin_operation(now) } else { now };
         let store = &self.store;
         if store.any_block(now.instant())
@@ -355,29 +434,17 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         {
             return refusal;
         }
-        match &plan.limits[..] {
-            // Nearly every request: no list of outcomes to fill, and the store's fastest path.
-            [only] if only.enforcement == Enforcement::Enforced => {
-                let mut outcome = [Outcome::default()];
-                let check = [plan.check(only, act)];
-                let Ok(decision) = store.decide_each(&check, now, &mut outcome).await;
-                // Not the outcome above: a shared store that refuses an empty key leaves it at its default.
-                let outcomes = [decision.outcome()];
-                let decision = self.apply_bans(plan, act, (decision, &outcomes), now).await;
-                let (binding, entries) =
-                    (Some(Binding::Limit(0)), Answer::entries(plan, &outcomes));
-                PlanDecision { decision, binding, entries }
-            }
-            several => {
-                let mut outcomes = [Outcome::default(); MAX_LIMITS];
-                let outcomes = &mut outcomes[..several.len()];
-                let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
-                let enforced = several.iter().any(|one| one.enforcement == Enforcement::Enforced);
-                let binding = enforced.then_some(Binding::Limit(decision.binding()));
-                let decision = self.apply_bans(plan, act, (decision, outcomes), now).await;
-                PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
-            }
+        let mut outcomes = [Outcome::default(); MAX_LIMITS];
+        let outcomes = &mut outcomes[..plan.limits.len()];
+        let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
+        if let ([only], [outcome]) = (&plan.limits[..], &mut *outcomes)
+            && only.enforcement == Enforcement::Enforced
+        {
+            // A shared store that refuses an empty key leaves the outcome at its default.
+            *outcome = decision.outcome();
         }
+        let decision = self.apply_bans(plan, act, (decision, outcomes), now).await;
+        PlanDecision::new(plan, decision, outcomes)
     }
 
     /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the

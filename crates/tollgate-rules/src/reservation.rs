@@ -18,12 +18,12 @@ use tollgate::{
 
 use crate::answer::{Answer, Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
-use crate::join::join_all;
 use crate::plan::RequestPlan;
 use crate::rule::{Cost, Rule};
 use table::{
     ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable, SharedKeys,
 };
+use tollgate::store::join::join_all;
 
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 

@@ -7,9 +7,9 @@ use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 use super::plans::PlannedDescriptor;
 use crate::answer::{Answer, AnswerEntries, Binding, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore};
-use crate::join::{join_all, join_both};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::Mode;
+use tollgate::store::join::{join_all, join_both};
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Decides all takes and peeks as one decision.
