@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::allowance::SharedAllowance;
 use super::answering::Answering;
+use super::fast_lane::{self, LaneEnd};
 use super::graceful_close::shutdown_and_drain;
 use super::handler::Handler;
 use super::protocol::Protocol;
@@ -108,7 +110,7 @@ impl<H: Handler> Protocol for HttpProtocol<H> {
 
 /// Serves one connection to its end.
 async fn serve<S, H>(
-    stream: S,
+    mut stream: S,
     peer: SocketAddr,
     protocol: Arc<HttpProtocol<H>>,
     activity: Arc<ConnectionActivity>,
@@ -116,9 +118,20 @@ async fn serve<S, H>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
+    let mut received = Vec::new();
+    if protocol.handler.has_fast_lane() {
+        match fast_lane::serve(&mut stream, peer, &protocol, &activity).await {
+            LaneEnd::Closed => return,
+            LaneEnd::HandOver(unanswered) => received = unanswered,
+        }
+    }
     let (back, mut left) = oneshot::channel();
-    let io =
-        ActivityStream { stream: Some(stream), activity: activity.clone(), return_to: Some(back) };
+    let io = ActivityStream {
+        received: received.into(),
+        stream: Some(stream),
+        activity: activity.clone(),
+        return_to: Some(back),
+    };
     serve_requests(io, peer, &protocol, &activity).await;
     if activity.order() == ConnectionOrder::Continue
         && let Ok(stream) = left.try_recv()
@@ -186,6 +199,8 @@ where
 
 /// A stream that reports received bytes to the activity of its connection.
 struct ActivityStream<S> {
+    /// Bytes that were received already, and are read first. Bound: those of a plain request.
+    received: Bytes,
     /// The stream; `None` only during drop.
     stream: Option<S>,
     activity: Arc<ConnectionActivity>,
@@ -214,6 +229,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.received.is_empty() {
+            let bytes = self.received.len().min(buffer.remaining());
+            buffer.put_slice(&self.received.split_to(bytes));
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let polled = self.stream().poll_read(context, buffer);
         if buffer.filled().len() > before {

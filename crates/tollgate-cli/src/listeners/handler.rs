@@ -11,8 +11,10 @@ use bytes::Bytes;
 use http::{Response, request};
 
 use super::allowance::Allowance;
+use super::fast_lane::plain_request::PlainRequest;
 use super::request_body::BodyError;
 use super::response_body::ResponseBody;
+use crate::reply::HttpReply;
 
 /// Answers the requests of a listener.
 pub(crate) trait Handler: Send + Sync + 'static {
@@ -34,6 +36,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
         endpoint: Self::Endpoint,
         request: &mut ReceivedRequest<'_>,
     ) -> Option<Response<ResponseBody>>;
+
+    /// Returns true if plain requests are to be offered to [`answer_plain`](Handler::answer_plain).
+    fn has_fast_lane(&self) -> bool {
+        false
+    }
+
+    /// Answers a plain request in the fast lane. `None` leaves it to the other methods: then nothing has been done.
+    fn answer_plain(&self, _: &PlainRequest<'_, '_>, _: SocketAddr) -> Option<HttpReply> {
+        None
+    }
 
     /// Answers a request that [`answer_at_once`](Handler::answer_at_once) did not answer.
     fn answer_by(
