@@ -179,6 +179,9 @@ pub(crate) fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+    use http::header::AUTHORIZATION;
+
     use super::*;
 
     #[test]
@@ -218,7 +221,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(AUTHORIZATION, authorization.parse().unwrap());
             for field in fields {
-                headers.append(&X_TOLLGATE_TOKEN, field.parse().unwrap());
+                headers.append(X_TOLLGATE_TOKEN, field.parse().unwrap());
             }
             assert_eq!(tokens.admit(&headers).is_some(), admitted, "{authorization} {fields:?}");
         }
