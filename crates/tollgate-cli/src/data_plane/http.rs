@@ -10,8 +10,8 @@ use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
 use super::{DataContext, batch, check, envoy, forward_auth, reserve};
 use crate::listeners::fast_lane::plain_request::{PlainMethod, PlainRequest};
-use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
-use crate::listeners::header_fields::{HeaderFields, RawHeaderFields, RequestHead};
+use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
+use crate::listeners::header_fields::{HeaderFieldSlice, HeaderFields, RequestHead};
 use crate::listeners::host;
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
@@ -130,15 +130,15 @@ fn is_from_browser_page(headers: &impl HeaderFields) -> bool {
 impl Handler for DataPlane {
     type Endpoint = DataRoute;
 
-    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<DataRoute> {
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<DataRoute> {
         let head = RequestHead::from(head);
         match self.find_route(&head) {
-            Ok(route) => Admission::Admitted(AdmittedRequest {
+            Ok(route) => RequestAdmission::Admitted(RoutedRequest {
                 endpoint: route,
                 body_bytes_max: route.body_bytes_max(),
                 deadline: None,
             }),
-            Err(refusal) => Admission::Answered(self.refuse(refusal, &head, peer)),
+            Err(refusal) => RequestAdmission::Answered(self.refuse(refusal, &head, peer)),
         }
     }
 
@@ -170,7 +170,7 @@ impl Handler for DataPlane {
             PlainMethod::Get => Method::GET,
             PlainMethod::Post => Method::POST,
         };
-        let headers = &RawHeaderFields(request.fields);
+        let headers = &HeaderFieldSlice(request.fields);
         let head = RequestHead {
             method: &method,
             path: request.path,
@@ -215,7 +215,7 @@ impl Handler for DataPlane {
 
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<DataRoute>,
+        admitted: &RoutedRequest<DataRoute>,
         problem: &BodyError,
     ) -> Response<ResponseBody> {
         reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default())

@@ -53,6 +53,8 @@ pub(crate) struct HttpProtocol<H> {
     /// Memory budget of request bodies and their responses.
     pub(super) body_allowance: Arc<SharedAllowance>,
     connection_builder: auto::Builder<TokioExecutor>,
+    /// The same for connections on which HTTP/1.1 was spoken: they do not change to HTTP/2.
+    http1_builder: auto::Builder<TokioExecutor>,
 }
 
 impl<H: Handler> HttpProtocol<H> {
@@ -83,6 +85,7 @@ impl<H: Handler> HttpProtocol<H> {
             stopping,
             responses,
             body_allowance: SharedAllowance::new(BODY_ALLOWANCE_LIMITS),
+            http1_builder: protocols.clone().http1_only(),
             connection_builder: protocols,
         }
     }
@@ -118,11 +121,14 @@ async fn serve<S, H>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let mut received = Vec::new();
+    let (mut received, mut builder) = (Vec::new(), &protocol.connection_builder);
     if protocol.handler.has_fast_lane() {
         match fast_lane::serve(&mut stream, peer, &protocol, &activity).await {
             LaneEnd::Closed => return,
-            LaneEnd::HandOver(unanswered) => received = unanswered,
+            LaneEnd::HandOver { unanswered, is_http1 } => {
+                received = unanswered;
+                builder = if is_http1 { &protocol.http1_builder } else { builder };
+            }
         }
     }
     let (back, mut left) = oneshot::channel();
@@ -132,7 +138,7 @@ async fn serve<S, H>(
         activity: activity.clone(),
         return_to: Some(back),
     };
-    serve_requests(io, peer, &protocol, &activity).await;
+    serve_requests(io, peer, (&protocol, builder), &activity).await;
     if activity.order() == ConnectionOrder::Continue
         && let Ok(stream) = left.try_recv()
     {
@@ -144,7 +150,7 @@ async fn serve<S, H>(
 async fn serve_requests<S, H>(
     io: ActivityStream<S>,
     peer: SocketAddr,
-    protocol: &Arc<HttpProtocol<H>>,
+    (protocol, builder): (&Arc<HttpProtocol<H>>, &auto::Builder<TokioExecutor>),
     activity: &Arc<ConnectionActivity>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -157,8 +163,7 @@ async fn serve_requests<S, H>(
             Answering::begin(&protocol, answering, request, peer)
         })
     };
-    let mut connection =
-        pin!(protocol.connection_builder.serve_connection(TokioIo::new(io), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is read: a later order then finds the waker.
@@ -283,7 +288,7 @@ mod tests {
 
     use super::*;
     use crate::listeners::connection_caps::ConnectionCaps;
-    use crate::listeners::handler::{Admission, AdmittedRequest, ReceivedRequest};
+    use crate::listeners::handler::{ReceivedRequest, RequestAdmission, RoutedRequest};
     use crate::listeners::request_body::BodyError;
     use crate::listeners::response_body::ResponseBody;
     use crate::listeners::workers::{NewConnection, Workers};
@@ -304,7 +309,7 @@ mod tests {
     impl Handler for PanickingHandler {
         type Endpoint = AnswerStep;
 
-        fn admit(&self, head: &request::Parts, _: SocketAddr) -> Admission<AnswerStep> {
+        fn admit(&self, head: &request::Parts, _: SocketAddr) -> RequestAdmission<AnswerStep> {
             let endpoint = match head.uri.path() {
                 "/bug" => panic!("this test's bug"),
                 "/at-once" => AnswerStep::AtOnce,
@@ -313,7 +318,7 @@ mod tests {
                 _ => AnswerStep::None,
             };
             let body_bytes_max = (endpoint == AnswerStep::Body).then_some(9);
-            Admission::Admitted(AdmittedRequest { endpoint, body_bytes_max, deadline: None })
+            RequestAdmission::Admitted(RoutedRequest { endpoint, body_bytes_max, deadline: None })
         }
 
         fn answer_at_once(
@@ -338,7 +343,7 @@ mod tests {
 
         fn unreceived(
             &self,
-            _: &AdmittedRequest<AnswerStep>,
+            _: &RoutedRequest<AnswerStep>,
             problem: &BodyError,
         ) -> Response<ResponseBody> {
             reply::no_body(problem, 9)

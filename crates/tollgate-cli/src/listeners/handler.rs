@@ -28,7 +28,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     type Endpoint: Copy + Send + Sync + Unpin;
 
     /// Checks the head of a request and finds its endpoint.
-    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<Self::Endpoint>;
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<Self::Endpoint>;
 
     /// Answers a request without waiting; `None` if it has to wait. Errors are responses too.
     fn answer_at_once(
@@ -57,7 +57,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// The response if the body does not arrive, or the deadline passes.
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<Self::Endpoint>,
+        admitted: &RoutedRequest<Self::Endpoint>,
         problem: &BodyError,
     ) -> Response<ResponseBody>;
 
@@ -66,16 +66,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
 }
 
 /// Result of checking the head of a request.
-pub(crate) enum Admission<E> {
+pub(crate) enum RequestAdmission<E> {
     /// Answered already.
     Answered(Response<ResponseBody>),
     /// To be answered by its endpoint.
-    Admitted(AdmittedRequest<E>),
+    Admitted(RoutedRequest<E>),
 }
 
 /// An admitted request.
 #[derive(Clone, Copy)]
-pub(crate) struct AdmittedRequest<E> {
+pub(crate) struct RoutedRequest<E> {
     pub(crate) endpoint: E,
     /// Maximum bytes of the body; `None` if it is not read.
     pub(crate) body_bytes_max: Option<usize>,

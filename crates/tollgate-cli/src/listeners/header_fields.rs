@@ -41,9 +41,9 @@ impl HeaderFields for HeaderMap {
 pub(crate) struct RepeatedField;
 
 /// Header fields where they arrived, each name once.
-pub(crate) struct RawHeaderFields<'a>(pub(crate) &'a [httparse::Header<'a>]);
+pub(crate) struct HeaderFieldSlice<'a>(pub(crate) &'a [httparse::Header<'a>]);
 
-impl HeaderFields for RawHeaderFields<'_> {
+impl HeaderFields for HeaderFieldSlice<'_> {
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.0.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
         named.map(|field| field.value)

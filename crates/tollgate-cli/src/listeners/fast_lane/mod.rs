@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::allowance::Allowance;
 use super::connection::HttpProtocol;
@@ -37,8 +37,13 @@ const OUTPUT_BYTES_MAX: usize = 16 << 10;
 pub(super) enum LaneEnd {
     /// The connection is closed, or has to be.
     Closed,
-    /// hyper continues with these bytes, which were read and not answered.
-    HandOver(Vec<u8>),
+    /// hyper continues.
+    HandOver {
+        /// Bytes that were read and not answered.
+        unanswered: Vec<u8>,
+        /// Requests were answered: the connection has chosen HTTP/1.1.
+        is_http1: bool,
+    },
 }
 
 /// Answers plain requests until there is another, or the connection ends.
@@ -63,6 +68,7 @@ where
         allowance: Allowance::new(&protocol.body_allowance),
         waiting_since: None,
         date: DateText::default(),
+        has_answered: false,
     };
     loop {
         let is_plain = lane.answer_requests();
@@ -74,21 +80,21 @@ where
             return lane.hand_over();
         }
         match poll_fn(|context| lane.poll_receive(stream, context)).await {
-            Ok(Received::Bytes) => {}
-            Ok(Received::Order) => return lane.hand_over(),
-            Ok(Received::End) if lane.unread.is_empty() => {
-                // In TLS this tells the peer that nothing was cut off.
-                let _ = stream.shutdown().await;
+            Ok(ReceiveOutcome::Bytes) => {}
+            Ok(ReceiveOutcome::Order) => return lane.hand_over(),
+            Ok(ReceiveOutcome::End) if lane.unread.is_empty() => {
+                // The peer has left: it does not matter if that fails.
+                let _ = poll_fn(|context| lane.poll_close(stream, context)).await;
                 return LaneEnd::Closed;
             }
-            Ok(Received::End) => return lane.hand_over(),
+            Ok(ReceiveOutcome::End) => return lane.hand_over(),
             Err(_) => return LaneEnd::Closed,
         }
     }
 }
 
 /// Result of waiting for bytes.
-enum Received {
+enum ReceiveOutcome {
     Bytes,
     /// The peer sends no more.
     End,
@@ -101,7 +107,7 @@ struct FastLane<'p, H: Handler> {
     protocol: &'p HttpProtocol<H>,
     activity: &'p Arc<ConnectionActivity>,
     peer: SocketAddr,
-    /// Received bytes. Bound: `REQUEST_BYTES_MAX`.
+    /// Bytes that were received. Bound: `REQUEST_BYTES_MAX`.
     input: Box<[u8]>,
     /// The part of `input` that is not answered.
     unread: std::ops::Range<usize>,
@@ -114,6 +120,8 @@ struct FastLane<'p, H: Handler> {
     /// Period of the watchdog in which the replies began to wait.
     waiting_since: Option<usize>,
     date: DateText,
+    /// At least one request has been answered.
+    has_answered: bool,
 }
 
 impl<H: Handler> FastLane<'_, H> {
@@ -134,6 +142,7 @@ impl<H: Handler> FastLane<'_, H> {
             };
             self.unread.start += request.bytes;
             self.activity.request_answered();
+            self.has_answered = true;
             self.write(reply);
             if self.unread.is_empty() {
                 self.unread = 0..0;
@@ -158,23 +167,16 @@ impl<H: Handler> FastLane<'_, H> {
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.sent < self.output.len() {
-            match Pin::new(&mut *stream).poll_write(context, &self.output[self.sent..]) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(result) => self.sent += result?,
-                Poll::Pending => {
-                    self.activity.set_waker(context.waker());
-                    if self.activity.order() == ConnectionOrder::Abort {
-                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                    }
-                    if self.waiting_since.is_none() {
-                        self.waiting_since = Some(self.activity.reply_queued());
-                    }
-                    return Poll::Pending;
-                }
-            }
+        if self.output.is_empty() {
+            return Poll::Ready(Ok(()));
         }
-        ready!(Pin::new(stream).poll_flush(context))?;
+        let Poll::Ready(sent) = self.poll_write_all(stream, context) else {
+            if self.waiting_since.is_none() {
+                self.waiting_since = Some(self.activity.reply_queued());
+            }
+            return self.poll_aborted(context);
+        };
+        sent?;
         self.output.clear();
         self.output.shrink_to(2 * OUTPUT_BYTES_MAX);
         self.sent = 0;
@@ -183,18 +185,54 @@ impl<H: Handler> FastLane<'_, H> {
         Poll::Ready(Ok(()))
     }
 
+    fn poll_write_all<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.sent < self.output.len() {
+            let unsent = &self.output[self.sent..];
+            match ready!(Pin::new(&mut *stream).poll_write(context, unsent))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                bytes => self.sent += bytes,
+            }
+        }
+        Pin::new(stream).poll_flush(context)
+    }
+
+    /// Ready with an error if the connection has to be closed at once.
+    fn poll_aborted(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Before the order is read: a later order then finds the waker.
+        self.activity.set_waker(context.waker());
+        match self.activity.order() {
+            ConnectionOrder::Abort => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            ConnectionOrder::Continue | ConnectionOrder::Finish => Poll::Pending,
+        }
+    }
+
+    /// Closes the sending side. In TLS this tells the peer that nothing was cut off.
+    fn poll_close<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(stream).poll_shutdown(context) {
+            Poll::Ready(closed) => Poll::Ready(closed),
+            Poll::Pending => self.poll_aborted(context),
+        }
+    }
+
     /// Waits for more bytes.
     fn poll_receive<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Received>> {
-        // Before the order is read: a later order then finds the waker.
-        self.activity.set_waker(context.waker());
-        match self.activity.order() {
-            ConnectionOrder::Continue => {}
-            ConnectionOrder::Finish => return Poll::Ready(Ok(Received::Order)),
-            ConnectionOrder::Abort => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+    ) -> Poll<io::Result<ReceiveOutcome>> {
+        if let Poll::Ready(Err(aborted)) = self.poll_aborted(context) {
+            return Poll::Ready(Err(aborted));
+        }
+        if self.activity.order() == ConnectionOrder::Finish {
+            return Poll::Ready(Ok(ReceiveOutcome::Order));
         }
         if self.unread.start > 0 {
             self.input.copy_within(self.unread.clone(), 0);
@@ -204,15 +242,16 @@ impl<H: Handler> FastLane<'_, H> {
         ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
         let bytes = buffer.filled().len();
         if bytes == 0 {
-            return Poll::Ready(Ok(Received::End));
+            return Poll::Ready(Ok(ReceiveOutcome::End));
         }
         self.activity.bytes_received();
         self.unread.end += bytes;
-        Poll::Ready(Ok(Received::Bytes))
+        Poll::Ready(Ok(ReceiveOutcome::Bytes))
     }
 
     fn hand_over(&mut self) -> LaneEnd {
-        LaneEnd::HandOver(self.input[self.unread.clone()].to_vec())
+        let unanswered = self.input[self.unread.clone()].to_vec();
+        LaneEnd::HandOver { unanswered, is_http1: self.has_answered }
     }
 
     fn end_wait(&mut self) {

@@ -162,7 +162,7 @@ mod tests {
             (format!("{post}content-length: 02\r\n\r\n{{}}GET"), "Post /v1/check 2 \"{}\" 58"),
             (format!("{post}Content-Length: 0\r\n\r\n"), "Post /v1/check 2 \"\" 55"),
             ("".into(), "Incomplete"),
-            ("PRI * HTTP/2".into(), "Incomplete"),
+            ("PRI * HTTP".into(), "Incomplete"),
             (get.into(), "Incomplete"),
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), "Unusual"),
             (format!("{get}x: {}", "y".repeat(REQUEST_BYTES_MAX)), "Unusual"),
