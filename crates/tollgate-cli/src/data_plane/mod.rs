@@ -20,6 +20,8 @@ use std::sync::atomic::AtomicBool;
 
 use check_service::CheckService;
 
+use crate::listeners::header_fields;
+
 use crate::key_names::KeyNames;
 use crate::listeners::handler::Handler;
 use crate::listeners::service::ListenerService;
