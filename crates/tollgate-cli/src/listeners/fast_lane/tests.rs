@@ -398,3 +398,27 @@ fn an_unread_reply_waits_and_a_read_one_does_not() {
         read_until(&mut client, "host: a\n").await;
     });
 }
+
+/// More replies than the output holds: the rest of the requests must not wait for further bytes of a client that waits
+/// for its replies.
+#[test]
+fn all_pipelined_requests_are_answered_while_the_client_waits() {
+    const REQUESTS: usize = 190;
+    let request = "GET /long HTTP/1.1\r\nhost: a\r\n\r\n";
+    runtime().block_on(async {
+        let (mut client, served) = connect(&protocol(true), 1 << 20);
+        client.write_all(request.repeat(REQUESTS).as_bytes()).await.expect("it fits");
+        let mut received = String::new();
+        let mut bytes = [0; 4 << 10];
+        let all = async {
+            while received.matches("HTTP/1.1 200").count() < REQUESTS {
+                let count = client.read(&mut bytes).await.expect("the connection is open");
+                assert_ne!(count, 0, "the connection stays open");
+                received += std::str::from_utf8(&bytes[..count]).expect("plain text");
+            }
+        };
+        tokio::time::timeout(TIMEOUTS.head, all).await.expect("every request gets its reply");
+        drop(client);
+        served.task.await.expect("it is served to its end");
+    });
+}
