@@ -48,10 +48,12 @@ const SPARSE_TABLE_SLOTS: usize = 10_240;
 /// Lines of the largest table, 1 MiB, for which prefetching more than one line does not pay.
 const LARGE_LINES: usize = 16_384;
 /// The number of keys by which a bucket may be fuller than the other one and still take in a key
-/// for its home line. With more, keys are found sooner; with less, fewer find no slot, which
-/// happens only in a table that can be nearly full.
+/// for its home line. With more, keys are found sooner; with less, fewer find no slot.
 const HOME_BIAS: usize = 1;
-const HOME_BIAS_SMALL: usize = LINES * SLOTS;
+/// The number of keys up to which a bucket of a small table takes in a key for its home line, however
+/// empty the other bucket is. Half of its slots: the choice of two then still keeps a table in balance that
+/// fills up.
+const HOME_FIRST_KEYS_SMALL: usize = LINES * SLOTS / 2;
 
 /// Lines swept with each insertion: more than an insertion can fill, so that sweeping keeps up.
 const SWEEP_LINES: usize = 4;
@@ -70,8 +72,8 @@ impl CacheLine {
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     lines: Box<[CacheLine]>,
-    /// [`HOME_BIAS`], or that of a small table.
-    home_bias: usize,
+    /// [`HOME_FIRST_KEYS_SMALL`], or 0 in a large table.
+    home_first_keys: usize,
     inserting: Box<[Mutex<()>]>,
     /// Keys in the table. A key can be removed before the thread that inserted it has counted it,
     /// so for a moment this may be too small, even negative.
@@ -176,16 +178,16 @@ impl SlotTable {
     /// A table that holds `keys` keys.
     pub(crate) fn new(keys: usize) -> SlotTable {
         let filled_to = |percent| keys.saturating_mul(100) / percent;
-        let (slots, home_bias) = if keys <= SMALL_TABLE_KEYS {
+        let (slots, home_first_keys) = if keys <= SMALL_TABLE_KEYS {
             let sparse = (keys * SPARSE_SLOTS_PER_KEY).min(SPARSE_TABLE_SLOTS);
-            (sparse.max(filled_to(FILL_PERCENT_SMALL)), HOME_BIAS_SMALL)
+            (sparse.max(filled_to(FILL_PERCENT_SMALL)), HOME_FIRST_KEYS_SMALL)
         } else {
-            (filled_to(FILL_PERCENT), HOME_BIAS)
+            (filled_to(FILL_PERCENT), 0)
         };
         let buckets = slots.div_ceil(LINES * SLOTS).max(2);
         SlotTable {
             lines: pages::empty_lines(buckets * LINES),
-            home_bias,
+            home_first_keys,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             live: AtomicIsize::new(0),
             cursor: AtomicUsize::new(0),
@@ -309,7 +311,9 @@ impl SlotTable {
             slots.filter(|slot| slot.key() != 0).count()
         });
         let [less, more] = if taken[1] < taken[0] { [1, 0] } else { [0, 1] };
-        let welcome = move |index: &usize| taken[*index] <= taken[less] + self.home_bias;
+        let welcome = move |index: &usize| {
+            taken[*index] <= taken[less] + HOME_BIAS || taken[*index] < self.home_first_keys
+        };
         let near =
             [0, 1].into_iter().filter(welcome).flat_map(move |index| SlotTable::pair(homes[index]));
         let rest = [less, more].into_iter().flat_map(move |index| {

@@ -113,7 +113,7 @@ impl MemoryStore {
         cost: u64,
         now: Micros,
     ) -> Option<JudgedTake<'_, impl FnOnce() -> Outcome>> {
-        let (tag, slot) = (self.numbers.cached_tag(limit)?, self.keys.find(key)?);
+        let (tag, slot) = (self.numbers.tag(limit)?, self.keys.find(key)?);
         let seen = slot.read();
         let record = seen.record();
         if seen.key != key || record.tag != tag {
