@@ -36,15 +36,16 @@ struct DataPlane {
     checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
     tokens: Option<Arc<Tokens>>,
-    /// True if a web page could reach the listener by DNS rebinding: it needs no token, and has no certificate,
-    /// which would be for another name.
+    /// True if a web page could reach the listener by DNS rebinding: it has an IP address, needs no token, and has no
+    /// certificate, which would be for another name.
     is_open_to_dns_rebinding: bool,
 }
 
 /// Builds the http listener.
 pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let tokens = context.tokens.clone();
-    let is_open_to_dns_rebinding = tokens.is_none() && !context.has_certificate;
+    let is_open_to_dns_rebinding =
+        tokens.is_none() && !context.has_certificate && !context.is_unix_socket;
     context.http_service(DataPlane { checks: context.checks(), tokens, is_open_to_dns_rebinding })
 }
 

@@ -176,7 +176,10 @@ impl OpenRequest {
                 polled.unwrap_or_else(Poll::Ready)
             });
             let answered = deadline.within(answer).await;
-            answered.unwrap_or_else(|| handler.unreceived(&admitted, &BodyError::DeadlinePassed))
+            answered.unwrap_or_else(|| {
+                let late = || handler.unreceived(&admitted, &BodyError::DeadlinePassed);
+                catch_panic(handler, late).unwrap_or_else(|panicked| panicked)
+            })
         };
         drop(body);
         self.into_response(&protocol, response)

@@ -69,6 +69,7 @@ where
         waiting_since: None,
         date: DateText::default(),
         has_answered: false,
+        has_partial_head: false,
     };
     loop {
         let next = lane.answer_requests();
@@ -134,6 +135,8 @@ struct FastLane<'p, H: Handler> {
     date: DateText,
     /// At least one request has been answered.
     has_answered: bool,
+    /// The last read ended within a head.
+    has_partial_head: bool,
 }
 
 impl<H: Handler> FastLane<'_, H> {
@@ -146,7 +149,12 @@ impl<H: Handler> FastLane<'_, H> {
             let mut room = field_room();
             let request = match parse(&self.input[self.unread.clone()], &mut room) {
                 ParsedRequest::Plain(request) => request,
-                ParsedRequest::Incomplete => return LaneStep::Receive,
+                // Plain heads arrive in one or two pieces. More would be parsed again and again, from their beginning.
+                ParsedRequest::Incomplete if self.has_partial_head => return LaneStep::HandOver,
+                ParsedRequest::Incomplete => {
+                    self.has_partial_head = !self.unread.is_empty();
+                    return LaneStep::Receive;
+                }
                 ParsedRequest::Unusual => return LaneStep::HandOver,
             };
             let Some(reply) = answer(&self.protocol.handler, &request, self.peer) else {
@@ -155,6 +163,7 @@ impl<H: Handler> FastLane<'_, H> {
             self.unread.start += request.bytes;
             self.activity.request_answered();
             self.has_answered = true;
+            self.has_partial_head = false;
             self.write(reply);
             if self.unread.is_empty() {
                 self.unread = 0..0;

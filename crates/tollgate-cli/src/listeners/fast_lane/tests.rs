@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode, request};
@@ -18,6 +19,8 @@ use crate::listeners::watchdog::{ConnectionTimeouts, ConnectionWatchdog};
 /// Answers with what it was asked, in the lane or by hyper's way.
 struct EchoHandler {
     has_lane: bool,
+    /// Requests that the lane has answered.
+    plain_answers: AtomicUsize,
 }
 
 /// The reply to a request: everything that an endpoint can see.
@@ -60,7 +63,10 @@ impl Handler for EchoHandler {
     fn answer_plain(&self, request: &PlainRequest<'_, '_>, _: SocketAddr) -> Option<HttpReply> {
         // One path is left to hyper.
         let fields = HeaderFieldSlice(request.fields);
-        (request.path != "/rare").then(|| echo(request.path, &fields, request.body).into())
+        (request.path != "/rare").then(|| {
+            self.plain_answers.fetch_add(1, Ordering::Relaxed);
+            echo(request.path, &fields, request.body).into()
+        })
     }
 
     async fn answer_by(&self, (): (), _: ReceivedRequest<'_>) -> Response<ResponseBody> {
@@ -83,7 +89,7 @@ const TIMEOUTS: ConnectionTimeouts = ConnectionTimeouts {
 };
 
 fn protocol(has_lane: bool) -> Arc<HttpProtocol<EchoHandler>> {
-    let handler = EchoHandler { has_lane };
+    let handler = EchoHandler { has_lane, plain_answers: AtomicUsize::new(0) };
     Arc::new(HttpProtocol::new(handler, TIMEOUTS, Arc::default(), Arc::default()))
 }
 
@@ -101,7 +107,7 @@ struct ServedTask {
     activity: Arc<ConnectionActivity>,
 }
 
-/// Everything that is sent back for these pieces, without dates.
+/// Everything that is sent back for these pieces; of dates only their length.
 async fn exchange(has_lane: bool, pieces: &[&[u8]], room: usize) -> String {
     let (client, served) = connect(&protocol(has_lane), room);
     let (mut receiving, mut sending) = tokio::io::split(client);
@@ -121,8 +127,11 @@ async fn exchange(has_lane: bool, pieces: &[&[u8]], room: usize) -> String {
     received.expect("the connection ends");
     served.task.await.expect("it is served to its end");
     let said = String::from_utf8_lossy(&said).into_owned();
-    let lines = said.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
-    lines.collect()
+    let shown = |line: &str| match line.starts_with("date: ") {
+        true => format!("date of {} bytes\r\n", line.len()),
+        false => line.into(),
+    };
+    said.split_inclusive("\r\n").map(shown).collect()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -406,7 +415,8 @@ fn all_pipelined_requests_are_answered_while_the_client_waits() {
     const REQUESTS: usize = 190;
     let request = "GET /long HTTP/1.1\r\nhost: a\r\n\r\n";
     runtime().block_on(async {
-        let (mut client, served) = connect(&protocol(true), 1 << 20);
+        let protocol = protocol(true);
+        let (mut client, served) = connect(&protocol, 1 << 20);
         client.write_all(request.repeat(REQUESTS).as_bytes()).await.expect("it fits");
         let mut received = String::new();
         let mut bytes = [0; 4 << 10];
@@ -418,6 +428,7 @@ fn all_pipelined_requests_are_answered_while_the_client_waits() {
             }
         };
         tokio::time::timeout(TIMEOUTS.head, all).await.expect("every request gets its reply");
+        assert_eq!(protocol.handler.plain_answers.load(Ordering::Relaxed), REQUESTS, "by the lane");
         drop(client);
         served.task.await.expect("it is served to its end");
     });
