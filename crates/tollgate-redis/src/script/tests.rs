@@ -1,5 +1,7 @@
 //! The script by itself, at instants of our choosing, with states kept as long as by its own clock.
 
+use std::sync::Arc;
+
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis;
 use tollgate::Algorithm;
