@@ -30,7 +30,7 @@ local FIRST_HIT, CALENDAR = 1, 2
 -- Returns true if a * b < c * d, exactly: products beyond 2^53 are compared with what rounding took from
 -- them (Veltkamp, Dekker).
 local function is_less(a, b, c, d)
-  local left, right = a * b, c * d
+  local left, right, MOST = a * b, c * d, 9007199254740991
   if left <= MOST and right <= MOST then return left < right end
   local function halves(x)
     local high = x * 134217729

@@ -16,14 +16,12 @@ while key < taken_keys do
   local index, last_key = plan[at], key + plan[at + 1]
   at = at + 2
   local blob = ARGV[2 + index]
-  local kind = byte(blob)
-  local is_bucket, is_window = kind <= 2, kind == 3
-  local _, suffix, ttl, horizon, period, align, from, till
+  local kind, _, suffix, ttl, horizon, period, align, from, till = byte(blob)
   local drain, unit, unit_part, full, full_part, most, to_next
-  if is_bucket then
+  if kind <= 2 then
     _, suffix, ttl, _, _, drain, unit, unit_part, full, full_part, most = unpack(BUCKET, blob)
     to_next = drain - unit_part
-  elseif is_window then
+  elseif kind == 3 then
     _, suffix, ttl, _, horizon, period, full, align, from, till = unpack(WINDOW, blob)
   else
     _, suffix, ttl, _, period, full = unpack(COUNTER, blob)
@@ -33,7 +31,7 @@ while key < taken_keys do
   while key < last_key do
     key = key + 1
     local found, mark, a, b = values[key], now, 0, 0
-    local usual, stored, overlap = true, found or '', period
+    local last, usual, stored, charged = at + plan[at], true, found or '', false
     if found then
       usual = #found == length and sub(found, SUFFIX_AT) == suffix
       if usual then
@@ -42,63 +40,66 @@ while key < taken_keys do
       end
     end
 
-    -- The state now.
-    local passed = now - mark
-    if is_bucket then
-      usual = usual and a <= most and b < drain
-      a = a - passed
+    if kind <= 2 then
+      -- Token bucket and leaky bucket: the debt is `a` microseconds and `b` ticks.
+      if a > most or b >= drain then usual = false end
+      a = a - (now - mark)
       if a < 0 then a, b = 0, 0 end
-    elseif is_window then
-      usual = usual and a <= MOST and b <= horizon
-      b = b - passed
-      if a == 0 or b <= 0 then
-        a, b = 0, period
-        if align == CALENDAR then
-          usual, b = usual and now >= from and now < till, till - now
-        elseif align ~= FIRST_HIT then
-          b = fmod(now - from, period)
-          b = b < 0 and -b or period - b
-        end
-      end
-    else
-      usual = usual and a <= MOST and b <= MOST
-      local elapsed = fmod(now, period)
-      if passed > elapsed then a, b = 0, passed - elapsed <= period and a or 0 end
-      overlap = period - elapsed
-    end
-
-    local last = at + plan[at]
-    if usual then
-      local charged = false
-      for i = at + 1, last do
-        local admitted, next_a, next_b = false, a + 1, b
-        if is_bucket then
-          next_a = a + unit
-          if b >= to_next then
-            next_a, next_b = next_a + 1, b - to_next
-          else
-            next_b = b + unit_part
-          end
-          admitted = next_a < full or next_a == full and next_b <= full_part
-        elseif is_window then
-          admitted = a < full
-        else
-          admitted = b < full - a or a < full and is_less(b, overlap, full - a, period)
-        end
-        if admitted then
+      for i = at + 1, usual and last or at do
+        local whole, part = a + unit, b + unit_part
+        if b >= to_next then whole, part = whole + 1, b - to_next end
+        if whole < full or whole == full and part <= full_part then
           replies[plan[i]] = stored
-          a, b, charged = next_a, next_b, true
+          a, b, charged = whole, part, true
           stored = pack(VALUE, now, a, b, suffix)
         else
           replies[plan[i]] = { 1, stored }
         end
       end
-      if charged and found then
-        call('SET', KEYS[key], stored, 'PX', ttl)
-      elseif charged then
-        -- MGET shows values that are no strings as nothing.
-        usual = call('SET', KEYS[key], stored, 'PX', ttl, 'NX')
+    elseif kind == 3 then
+      -- Fixed window: `a` units are used, and `b` microseconds are left.
+      if a > MOST or b > horizon then usual = false end
+      b = b - (now - mark)
+      if a == 0 or b <= 0 then
+        a, b = 0, period
+        if align == CALENDAR then
+          if now < from or now >= till then usual = false end
+          b = till - now
+        elseif align ~= FIRST_HIT then
+          b = fmod(now - from, period)
+          b = b < 0 and -b or period - b
+        end
       end
+      for i = at + 1, usual and last or at do
+        if a < full then
+          replies[plan[i]] = stored
+          a, charged = a + 1, true
+          stored = pack(VALUE, now, a, b, suffix)
+        else
+          replies[plan[i]] = { 1, stored }
+        end
+      end
+    else
+      -- Sliding window counter: `a` units are used of this window, and `b` of the one before.
+      if a > MOST or b > MOST then usual = false end
+      local elapsed, passed = fmod(now, period), now - mark
+      if passed > elapsed then a, b = 0, passed - elapsed <= period and a or 0 end
+      for i = at + 1, usual and last or at do
+        if b < full - a or a < full and is_less(b, period - elapsed, full - a, period) then
+          replies[plan[i]] = stored
+          a, charged = a + 1, true
+          stored = pack(VALUE, now, a, b, suffix)
+        else
+          replies[plan[i]] = { 1, stored }
+        end
+      end
+    end
+
+    if charged and found then
+      call('SET', KEYS[key], stored, 'PX', ttl)
+    elseif charged then
+      -- MGET shows values that are no strings as nothing.
+      usual = call('SET', KEYS[key], stored, 'PX', ttl, 'NX')
     end
     if not usual then
       left_over = left_over or {}
