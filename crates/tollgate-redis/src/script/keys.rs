@@ -34,12 +34,12 @@ const CLUSTER_SLOTS: u16 = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SubjectHash {
     text: [u8; 22],
-    /// 0 if each subject has its own tag.
+    /// Index of the shared tag; 0 if each subject has its own.
     tag: u16,
 }
 
 impl RedisKeyNamer {
-    /// `slots`: number of tags that subjects share; `None` gives each subject its own.
+    /// Makes names with as many shared tags as `slots` says; without it, each subject has its own.
     pub(crate) fn new(options: &RedisOptions, slots: Option<NonZeroU16>) -> RedisKeyNamer {
         let secret = options.key_secret.as_ref();
         RedisKeyNamer {
@@ -101,9 +101,9 @@ impl RedisKeyNamer {
     }
 }
 
-/// As many tags as slots are asked for, with their braces: `{t0}` and so on, chosen so that the cluster's
-/// slots, divided into as many equal ranges, have one tag in each. So nodes with equal ranges of slots have
-/// equal numbers of tags.
+/// The tags that subjects share, with their braces: `{t0}` and so on, chosen so that the cluster's slots,
+/// divided into as many equal ranges, have one tag in each. So nodes with equal ranges of slots have equal
+/// numbers of tags.
 fn shared_tags(slots: NonZeroU16) -> Vec<Box<[u8]>> {
     let mut tags = vec![None; usize::from(slots.get())];
     let mut missing = tags.len();
