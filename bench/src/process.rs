@@ -112,8 +112,13 @@ impl Drop for ServerProcess {
 
 /// The path of a program that was built together with this one.
 pub fn sibling_program(name: &str) -> Result<PathBuf, String> {
-    let this = std::env::current_exe();
-    this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
+    Ok(programs_folder()?.join(name))
+}
+
+/// The folder of this program and of those built together with it.
+pub fn programs_folder() -> Result<PathBuf, String> {
+    let this = std::env::current_exe().map_err(|error| format!("no path of this: {error}"))?;
+    Ok(this.parent().expect("a program lies in a folder").to_owned())
 }
 
 /// Checks the cores of a process: pinning fails silently if the system does not allow it.

@@ -22,8 +22,10 @@ use tollgate_bench::envoy::{
     BenchDescriptorStatus, BenchProtoDuration, BenchRateLimit, BenchRateLimitRequest,
     BenchRateLimitResponse, OK,
 };
+use tollgate_bench::machine;
 
 fn main() -> ExitCode {
+    machine::exit_on_sigterm();
     match announce().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -109,7 +111,7 @@ fn status() -> BenchDescriptorStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_bench::envoy::{framed, request};
+    use testkit::traffic::should_rate_limit;
     use tollgate_bench::generator;
     use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
     use tollgate_bench::generator::requests::RequestList;
@@ -119,8 +121,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
-        let messages =
-            RequestList::generate(1, |callers| framed(&request("bench", &callers[0].to_string())));
+        let messages = RequestList::generate(1, |callers| should_rate_limit(callers[0]));
         let answer = check(address, messages.get(0)).unwrap();
         assert_eq!((answer.overall_code, answer.statuses), (OK, vec![status()]));
         let sample =

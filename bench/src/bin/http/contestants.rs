@@ -11,28 +11,39 @@ use tollgate_bench::generator::answer_excerpt;
 use tollgate_bench::generator::http::ask;
 use tollgate_bench::generator::requests::RequestList;
 use tollgate_bench::process::{ScratchDir, ServerProcess};
+use tollgate_bench::reply::check_same_shape;
 
 use crate::nginx;
 use crate::requests::{self, BATCH};
 
-pub(crate) const HYPER: &str = "bare hyper, no bodies";
+pub(crate) const HYPER: &str = "bare hyper";
+pub(crate) const HYPER_FIELDS: &str = "hyper, same fields";
 pub(crate) const NGINX: &str = "nginx limit_req";
 pub(crate) const NGINX_SHORT: &str = "nginx limit_req, short request";
 pub(crate) const FORWARD_AUTH: &str = "tollgate forward-auth";
 pub(crate) const ELEVEN_RULES: &str = "tollgate forward-auth, 11 rules";
-pub(crate) const HYPER_BODIES: &str = "bare hyper, bodies";
+pub(crate) const HYPER_BODIES: &str = "hyper, same body and fields";
 pub(crate) const CHECK: &str = "tollgate check";
 pub(crate) const CHECK_BATCH: &str = "tollgate batch of 64";
 
 /// The names of all contestants, in the order of the table.
-const NAMES: [&str; 8] =
-    [HYPER, NGINX, NGINX_SHORT, FORWARD_AUTH, ELEVEN_RULES, HYPER_BODIES, CHECK, CHECK_BATCH];
+const NAMES: [&str; 9] = [
+    HYPER,
+    HYPER_FIELDS,
+    NGINX,
+    NGINX_SHORT,
+    FORWARD_AUTH,
+    ELEVEN_RULES,
+    HYPER_BODIES,
+    CHECK,
+    CHECK_BATCH,
+];
+
+/// Contestants and the floors that send the same bytes.
+const SAME_BYTES: [(&str, &str); 2] = [(FORWARD_AUTH, HYPER_FIELDS), (CHECK, HYPER_BODIES)];
 
 const ONE_RULE: &str = include_str!("../../../rules/one-rule.yaml");
 const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml");
-
-/// Bytes of an answer to `/v1/check` with one rule; used if tollgate itself is not running.
-const ANSWER_BYTES_USUAL: usize = 330;
 
 /// A contestant: a server and the requests sent to it.
 pub(crate) struct HttpContestant {
@@ -47,7 +58,7 @@ pub(crate) struct HttpContestants {
     pub(crate) all: Vec<HttpContestant>,
     /// Contestants that could not be measured, with the reason.
     pub(crate) problems: Vec<String>,
-    /// The servers, which run until this is dropped. Bound: five.
+    /// The servers, which run until this is dropped. Bound: six.
     servers: Vec<ServerProcess>,
 }
 
@@ -73,9 +84,9 @@ impl HttpContestants {
         let batch = Rc::new(requests::batch());
         let short = Rc::new(requests::short());
         let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
-        let hyper = |name, words: &[&str]| {
-            let log = scratch.path().join(format!("{name}.log"));
-            ServerProcess::start_announced(Command::new(choice.bare_hyper).args(words), log, "http")
+        let hyper = |mode| {
+            let log = scratch.path().join(format!("hyper-{mode}.log"));
+            ServerProcess::start_announced(Command::new(choice.bare_hyper).arg(mode), log, "http")
         };
         it.add(
             choice.only,
@@ -85,17 +96,28 @@ impl HttpContestants {
         it.add(choice.only, &[(ELEVEN_RULES, &forward_auth)], || {
             tollgate("eleven-rules", ELEVEN_RULES_TEXT)
         });
-        let answer_bytes = it.answer_bytes(&check).to_string();
-        it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("hyper", &["empty"]));
-        it.add(choice.only, &[(HYPER_BODIES, &check)], || {
-            hyper("hyper-bodies", &["bodies", &answer_bytes])
-        });
+        it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("empty"));
+        it.add(choice.only, &[(HYPER_FIELDS, &forward_auth)], || hyper("fields"));
+        it.add(choice.only, &[(HYPER_BODIES, &check)], || hyper("bodies"));
         it.add(choice.only, &[(NGINX, &forward_auth), (NGINX_SHORT, &short)], || {
             nginx::start(scratch)
         });
         let place = |name| NAMES.iter().position(|it| *it == name);
         it.all.sort_by_key(|contestant| place(contestant.name));
+        it.check_floors();
         it
+    }
+
+    /// Reports floors that do not send the bytes that tollgate sends.
+    fn check_floors(&mut self) {
+        for (ours, floor) in SAME_BYTES {
+            let find = |name| self.all.iter().find(|it| it.name == name);
+            let (Some(ours), Some(floor)) = (find(ours), find(floor)) else { continue };
+            let answer = |it: &HttpContestant| ask(it.address, it.requests.get(0));
+            let same =
+                answer(ours).and_then(|ours| check_same_shape(&ours.text, &answer(floor)?.text));
+            self.problems.extend(same.err().map(|problem| format!("{}: {problem}", floor.name)));
+        }
     }
 
     /// Starts one server if one of its contestants is wanted.
@@ -127,13 +149,6 @@ impl HttpContestants {
             }
         }
         self.servers.push(process);
-    }
-
-    /// Length of tollgate's answers, so that bare hyper's can be as long.
-    fn answer_bytes(&self, check: &RequestList) -> usize {
-        let tollgate = self.all.iter().find(|contestant| contestant.name == CHECK);
-        let answer = tollgate.and_then(|it| ask(it.address, check.get(0)).ok());
-        answer.map_or(ANSWER_BYTES_USUAL, |answer| answer.body_bytes)
     }
 }
 
