@@ -48,9 +48,6 @@ pub mod matcher;
 
 pub mod key_template;
 
-#[doc(hidden)]
-pub mod join;
-
 pub mod tier;
 
 pub mod calendar;

@@ -179,6 +179,11 @@ impl<'a> RequestPlan<'a> {
         self.limits.iter_mut().map(|planned| std::mem::take(&mut planned.cost)).collect()
     }
 
+    /// Returns true if a rule of the plan bans callers after refusals.
+    pub(crate) fn has_ban(&self) -> bool {
+        self.limits.iter().any(|one| self.rule(one).ban.is_some())
+    }
+
     /// Returns true if the request gets an error: it needs facts, and rules were skipped while no
     /// other could refuse.
     pub(crate) fn is_unanswered(&self) -> bool {

@@ -8,7 +8,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocks;
-pub mod concurrent;
 pub mod late_units;
 pub mod remote_store;
 pub mod shared_limiter;

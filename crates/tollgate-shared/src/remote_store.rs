@@ -18,6 +18,10 @@ pub trait RemoteError: std::error::Error + Send + Sync + 'static {
     fn certainly_not_executed(&self) -> bool;
 }
 
+/// Number of calls that one batch has in flight at once. A node of Redis takes 4,096 calls of all callers
+/// together and fails the next ones, which opens its breaker; so 16 batches fit.
+pub const BATCH_CALLS_MAX: usize = 256;
+
 /// A store that several instances share. Its decisions need not enforce its blocks: a
 /// [`SharedStore`](crate::SharedStore) looks at them first.
 pub trait RemoteStore: Store<Error: RemoteError> + 'static {

@@ -176,7 +176,7 @@ impl<R: RemoteStore, C: Clock> SharedLimiter<R, C> {
     }
 
     /// Decides many requests of one check each, as if in order at one instant. Up to
-    /// [256](crate::concurrent::BATCH_CALLS_MAX) are sent before the first answer is awaited. `decisions` is
+    /// [256](crate::remote_store::BATCH_CALLS_MAX) are sent before the first answer is awaited. `decisions` is
     /// emptied and filled.
     ///
     /// A request that takes two calls may be overtaken by later requests of the same key. In Redis, these are

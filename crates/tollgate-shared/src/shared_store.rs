@@ -38,13 +38,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tollgate::store::join::join_all;
 use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
     Receipt, Store, Wait,
 };
 
-use crate::concurrent::{BATCH_CALLS_MAX, join_all};
-use crate::remote_store::{CallTiming, RemoteStore};
+use crate::remote_store::{BATCH_CALLS_MAX, CallTiming, RemoteStore};
 use crate::time_source::TimeSource;
 
 use detached_work::{BackgroundTasks, DetachedWork};
@@ -478,14 +478,12 @@ impl<R: RemoteStore> Store for SharedStore<R> {
     ) -> Result<(), Infallible> {
         decisions.clear();
         for chunk in checks.chunks(BATCH_CALLS_MAX) {
-            let requests = chunk.iter().map(|check| {
-                Box::pin(async move {
-                    let outcome = &mut [Outcome::default()];
-                    let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
-                    decision
-                })
+            let requests = chunk.iter().map(|check| async move {
+                let outcome = &mut [Outcome::default()];
+                let Ok(decision) = self.decide_each(slice::from_ref(check), now, outcome).await;
+                decision
             });
-            decisions.extend(join_all(requests.collect()).await);
+            decisions.extend(join_all(requests).await);
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ pub use limit::{
 };
 pub use limiter::{Limiter, Moment, Permit};
 pub use observer::Observer;
-pub use store::{Either, MemoryStore, Store};
+pub use store::{Either, MemoryStore, RequestList, Store};
 pub use time::{Micros, Wait};
 pub use wait::NotReady;
 

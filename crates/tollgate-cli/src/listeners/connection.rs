@@ -387,6 +387,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let place = runtime.block_on(ConnectionCaps::new(1, 1).admit(peer.ip())).unwrap();
+        let stream = crate::listeners::socket::AcceptedStream::Tcp(stream);
         runtime.block_on(workers.assign(NewConnection { stream, peer, permit: place }));
 
         for (path, want) in

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate::algorithm::State;
+use tollgate::store::join::join_all;
 use tollgate::store::stored_state;
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 use tollgate_shared::blocks::KeyHash;
-use tollgate_shared::concurrent::{BATCH_CALLS_MAX, join_all};
+use tollgate_shared::remote_store::BATCH_CALLS_MAX;
 use tollgate_shared::remote_store::{
     AnswerStates, CallTiming, LEASE_US_MAX, LateKind, LateUnits, LeaseGrant, LeaseRequest,
     RemoteStore, StateName,
@@ -58,13 +59,11 @@ impl Store for RedisStore {
     ) -> Result<(), StoreError> {
         decisions.clear();
         for chunk in checks.chunks(BATCH_CALLS_MAX) {
-            let requests = chunk.iter().map(|check| {
-                Box::pin(async move {
-                    let (checks, outcome) = (slice::from_ref(check), &mut [Outcome::default()]);
-                    RedisStore::decide_each(self, checks, now.instant(), outcome).await
-                })
+            let requests = chunk.iter().map(|check| async move {
+                let (checks, outcome) = (slice::from_ref(check), &mut [Outcome::default()]);
+                RedisStore::decide_each(self, checks, now.instant(), outcome).await
             });
-            for decision in join_all(requests.collect()).await {
+            for decision in join_all(requests).await {
                 decisions.push(decision?);
             }
         }

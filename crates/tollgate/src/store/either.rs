@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::Store;
+use super::{RequestList, Store};
 use crate::check::{Check, Key};
 use crate::clock::Now;
 use crate::decision::{Decision, Outcome, Receipt};
@@ -39,6 +39,32 @@ impl<A: Store, B: Store<Error = A::Error>> Store for Either<A, B> {
         match self {
             Either::Left(store) => store.decide_each(checks, now, outcomes).await,
             Either::Right(store) => store.decide_each(checks, now, outcomes).await,
+        }
+    }
+
+    #[inline]
+    fn decide_at_once(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        match self {
+            Either::Left(store) => store.decide_at_once(checks, now, outcomes),
+            Either::Right(store) => store.decide_at_once(checks, now, outcomes),
+        }
+    }
+
+    async fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), A::Error> {
+        match self {
+            Either::Left(store) => store.decide_requests(requests, now, outcomes, decisions).await,
+            Either::Right(store) => store.decide_requests(requests, now, outcomes, decisions).await,
         }
     }
 
@@ -139,6 +165,26 @@ impl<S: Store> Store for Arc<S> {
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, S::Error>> + Send {
         (**self).decide_each(checks, now, outcomes)
+    }
+
+    #[inline]
+    fn decide_at_once(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        (**self).decide_at_once(checks, now, outcomes)
+    }
+
+    fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), S::Error>> + Send {
+        (**self).decide_requests(requests, now, outcomes, decisions)
     }
 
     #[inline]

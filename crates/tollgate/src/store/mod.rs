@@ -14,8 +14,12 @@ use crate::decision::{Decision, Outcome, Receipt};
 use crate::time::{Micros, Wait};
 
 pub mod breaker;
+
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+/// For the crates that wait for stores.
+#[doc(hidden)]
+pub mod join;
 pub mod memory;
 pub mod stored_state;
 
@@ -23,9 +27,11 @@ mod all_or_none;
 mod carried_state;
 mod either;
 mod one_check;
+mod request_list;
 
 pub use either::Either;
 pub use memory::MemoryStore;
+pub use request_list::RequestList;
 
 /// A place where states are kept and checks are decided. `now` is the caller's clock; a shared store
 /// may use its own. A store that decides in this process reads the clock [again](Now::again) if a state
@@ -42,6 +48,40 @@ pub trait Store: Send + Sync {
         now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+
+    /// Decides like [`Store::decide_each`], if that needs no waiting; otherwise `None`, and nothing is
+    /// charged. A store that [answers at once](Store::answers_at_once) always decides here: a call without a
+    /// future costs a fraction of one with it.
+    #[inline]
+    fn decide_at_once(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let _ = (checks, now, outcomes);
+        None
+    }
+
+    /// Decides many requests, as if in order at one instant. `outcomes`, which is as long as the list of
+    /// checks, receives the outcome of each limit; `decisions` is emptied and filled in the order of the
+    /// requests. A store that can look up many keys at once, or send many requests together, does so.
+    fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        async move {
+            decisions.clear();
+            for range in requests.ranges() {
+                let (checks, outcomes) = (&requests.checks()[range.clone()], &mut outcomes[range]);
+                decisions.push(self.decide_each(checks, now, outcomes).await?);
+            }
+            Ok(())
+        }
+    }
 
     /// Decides many requests of one check each, as if in order at one instant. `decisions` is emptied
     /// and filled in the same order. A store that can look up many keys at once does so.
@@ -130,15 +170,29 @@ impl Store for MemoryStore {
         now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> impl Future<Output = Result<Decision, Infallible>> + Send {
-        ready(Ok(match checks {
-            // The fast path.
-            [check] if !check.shadow => {
-                let decision = self.decide_one(check, now);
-                outcomes[0] = decision.outcome();
-                decision
-            }
-            _ => MemoryStore::decide_each(self, checks, now, outcomes),
-        }))
+        ready(Ok(self.decide_request(checks, now, outcomes)))
+    }
+
+    #[inline]
+    fn decide_at_once(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        Some(self.decide_request(checks, now, outcomes))
+    }
+
+    #[inline]
+    fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send {
+        MemoryStore::decide_requests(self, requests, now, outcomes, decisions);
+        ready(Ok(()))
     }
 
     #[inline]

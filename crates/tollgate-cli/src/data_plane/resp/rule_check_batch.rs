@@ -1,7 +1,7 @@
 //! Batches of `TG.CHECK` and `TG.PEEK` for stores that have to be waited for: all commands are sent to the store before
 //! the first answer is awaited. A store that answers at once does not need it.
 
-use tollgate_rules::join::join_all;
+use tollgate::store::join::join_all;
 
 use super::RespListener;
 use super::counters::RespErrorKind;

@@ -1,7 +1,7 @@
 //! Requests at the same time: within one task for every store, on threads for stores that answer at once.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic;
 use std::pin::pin;
 use std::sync::Barrier;
@@ -13,6 +13,7 @@ use crate::algorithm::Algorithm;
 use crate::check::Check;
 use crate::limit::Limit;
 use crate::store::Store;
+use crate::store::join::join_all;
 
 /// Requests that are in flight together in one task.
 const REQUESTS: usize = 25;
@@ -91,23 +92,4 @@ fn ready_now<T>(future: impl Future<Output = T>) -> T {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("the probe panics if a store that answers at once waits"),
     }
-}
-
-/// Runs futures together in one task: all that are not finished are polled whenever the task is woken.
-/// Returns the outputs in the order in which the futures finished.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(Box::pin).collect();
-    let mut outputs = Vec::with_capacity(running.len());
-    poll_fn(|context| {
-        running.retain_mut(|future| match future.as_mut().poll(context) {
-            Poll::Ready(output) => {
-                outputs.push(output);
-                false
-            }
-            Poll::Pending => true,
-        });
-        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs
 }

@@ -38,6 +38,7 @@ use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::Limit;
+use crate::store::RequestList;
 use crate::store::carried_state::{CarriedState, ChargeReason, Purpose};
 use crate::store::one_check::ChargePlan;
 use crate::time::{Micros, Wait};
@@ -182,6 +183,44 @@ impl MemoryStore {
         outcomes: &mut [Outcome],
     ) -> Decision {
         self.decide_several(checks, now.into(), &mut outcomes[..checks.len().min(MAX_LIMITS)])
+    }
+
+    /// Decides one request: one check on the fast path, several as all or none.
+    #[inline]
+    pub(super) fn decide_request(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        match checks {
+            [check] if !check.shadow => {
+                let decision = self.decide_one(check, now);
+                outcomes[0] = decision.outcome();
+                decision
+            }
+            _ => self.decide_each(checks, now, outcomes),
+        }
+    }
+
+    /// Decides many requests of several checks each, as if in order at one instant. `outcomes` receives
+    /// the outcome of each limit; `decisions` is emptied and filled in the order of the requests.
+    ///
+    /// # Panics
+    ///
+    /// If `outcomes` is shorter than the list of checks.
+    pub fn decide_requests<'n>(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: impl Into<Now<'n>>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) {
+        let now = now.into();
+        decisions.clear();
+        decisions.extend(requests.ranges().map(|range| {
+            self.decide_request(&requests.checks()[range.clone()], now, &mut outcomes[range])
+        }));
     }
 
     /// Decides many independent requests of one check each, as if in order at one instant.

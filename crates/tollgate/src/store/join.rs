@@ -1,7 +1,7 @@
 //! Waiting for several answers of a store at once, so that all of them take one deadline, not one
 //! each.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -24,7 +24,7 @@ pub async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Out
 }
 
 /// Waits for both of these.
-pub(crate) async fn join_both<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
+pub async fn join_both<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     let (mut first, mut second) = (None, None);
     poll_fn(|context| {
