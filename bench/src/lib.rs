@@ -15,6 +15,7 @@
 //! | `bare-hyper`, `bare-resp`, `tonic-echo`, `axum-route` | nothing by themselves: `http` and `doors` start and measure them as floors |
 //! | `flood` | memory and fairness when a flood of new keys hits a full table |
 
+pub mod address;
 pub mod envoy;
 pub mod floors;
 pub mod generator;

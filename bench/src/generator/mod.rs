@@ -22,9 +22,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
+use crate::address::{BlockingStream, PolledStream, ServerAddress};
 use crate::rounds::{SampleTiming, ServerSample};
 use crate::stopwatch::{Stopwatch, processor_ns_of};
 
@@ -74,10 +74,10 @@ impl fmt::Debug for ClientContext<'_> {
 }
 
 /// One measurement: the server, the connections and the times.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoadSpec {
     /// The address of the server.
-    pub address: SocketAddr,
+    pub address: ServerAddress,
     /// The process whose processor time counts.
     pub server: u32,
     /// Number of connections.
@@ -118,7 +118,8 @@ pub fn measure_briefly<T: LoadClient>(
     // Each phase lasts at least until its first answer, even on a busy machine.
     let moment = Duration::from_millis(20);
     let span = SampleTiming { warm_up: moment, duration: moment };
-    measure(&LoadSpec { address, server: std::process::id(), connections: 3, span }, talk)
+    let (address, server) = (address.into(), std::process::id());
+    measure(&LoadSpec { address, server, connections: 3, span }, talk)
 }
 
 struct LoadGenerator<T> {
@@ -134,7 +135,7 @@ struct LoadGenerator<T> {
 impl<T: LoadClient> LoadGenerator<T> {
     fn connect(load: &LoadSpec, talk: impl Fn(usize) -> T) -> Result<LoadGenerator<T>, String> {
         let poll = Poll::new().map_err(|error| format!("no epoll: {error}"))?;
-        let connect = |index| LoadConnection::new(load.address, &poll, Token(index), talk(index));
+        let connect = |index| LoadConnection::new(&load.address, &poll, Token(index), talk(index));
         let connections: io::Result<Vec<_>> = (0..load.connections).map(connect).collect();
         let connections =
             connections.map_err(|error| format!("cannot connect to {}: {error}", load.address))?;
@@ -201,7 +202,7 @@ impl<T: LoadClient> LoadGenerator<T> {
 }
 
 struct LoadConnection<T> {
-    stream: TcpStream,
+    stream: PolledStream,
     client: T,
     /// The bytes to send; the first `sent_bytes` are sent. Bound: see [`ClientContext::out`].
     out: Vec<u8>,
@@ -213,15 +214,12 @@ struct LoadConnection<T> {
 
 impl<T> LoadConnection<T> {
     fn new(
-        address: SocketAddr,
+        address: &ServerAddress,
         poll: &Poll,
         token: Token,
         talk: T,
     ) -> io::Result<LoadConnection<T>> {
-        let stream = std::net::TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
+        let mut stream = BlockingStream::connect(address, ANSWER_TIMEOUT)?.into_polled()?;
         // Both interests at once: epoll is edge-triggered then and needs no further calls.
         poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let received = vec![0; RECEIVED_BYTES_MAX].into_boxed_slice();

@@ -53,7 +53,7 @@ pub fn count_library_paths(library_loop: &Path) -> Vec<InstructionCount> {
 pub fn count_server(path: &ServerPath, call: impl Fn(&Path) -> ProgramCall) -> f64 {
     let count =
         |exchanges| callgrind::count(&call, |server| drive(path, server, exchanges, COUNTED_KEYS));
-    let few = path.exchanges();
+    let few = path.exchanges;
     per_decision(count(few), count(3 * few), 2 * few * path.decisions)
 }
 

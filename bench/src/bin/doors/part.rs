@@ -68,7 +68,7 @@ impl ListenerTarget {
     /// The load of one sample in this shape.
     pub(crate) fn load(self, shape: ConnectionShape, span: SampleTiming) -> LoadSpec {
         let ListenerTarget { address, server } = self;
-        LoadSpec { address, server, connections: shape.connections, span }
+        LoadSpec { address: address.into(), server, connections: shape.connections, span }
     }
 }
 

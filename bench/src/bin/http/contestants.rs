@@ -2,11 +2,11 @@
 //!
 //! A server that cannot be started or gives a wrong answer is reported and left out.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
+use tollgate_bench::address::ServerAddress;
 use tollgate_bench::generator::answer_excerpt;
 use tollgate_bench::generator::http::ask;
 use tollgate_bench::generator::requests::RequestList;
@@ -22,18 +22,20 @@ pub(crate) const NGINX: &str = "nginx limit_req";
 pub(crate) const NGINX_SHORT: &str = "nginx limit_req, short request";
 pub(crate) const FORWARD_AUTH: &str = "tollgate forward-auth";
 pub(crate) const ELEVEN_RULES: &str = "tollgate forward-auth, 11 rules";
+pub(crate) const UNIX_SOCKET: &str = "tollgate forward-auth, Unix";
 pub(crate) const HYPER_BODIES: &str = "hyper, same body and fields";
 pub(crate) const CHECK: &str = "tollgate check";
 pub(crate) const CHECK_BATCH: &str = "tollgate batch of 64";
 
 /// The names of all contestants, in the order of the table.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     HYPER,
     HYPER_FIELDS,
     NGINX,
     NGINX_SHORT,
     FORWARD_AUTH,
     ELEVEN_RULES,
+    UNIX_SOCKET,
     HYPER_BODIES,
     CHECK,
     CHECK_BATCH,
@@ -48,7 +50,7 @@ const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml")
 /// A contestant: a server and the requests sent to it.
 pub(crate) struct HttpContestant {
     pub(crate) name: &'static str,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: ServerAddress,
     pub(crate) server: u32,
     pub(crate) requests: Rc<RequestList>,
 }
@@ -58,7 +60,7 @@ pub(crate) struct HttpContestants {
     pub(crate) all: Vec<HttpContestant>,
     /// Contestants that could not be measured, with the reason.
     pub(crate) problems: Vec<String>,
-    /// The servers, which run until this is dropped. Bound: six.
+    /// The servers, which run until this is dropped. Bound: seven.
     servers: Vec<ServerProcess>,
 }
 
@@ -83,7 +85,10 @@ impl HttpContestants {
         let check = Rc::new(requests::check());
         let batch = Rc::new(requests::batch());
         let short = Rc::new(requests::short());
-        let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
+        let tollgate = |name, rules, listener: &str| {
+            announced_tollgate(choice.tollgate, scratch, (name, rules), listener)
+        };
+        let socket = format!("unix:{}", scratch.path().join("http.sock").display());
         let hyper = |mode| {
             let log = scratch.path().join(format!("hyper-{mode}.log"));
             ServerProcess::start_announced(Command::new(choice.bare_hyper).arg(mode), log, "http")
@@ -91,16 +96,19 @@ impl HttpContestants {
         it.add(
             choice.only,
             &[(FORWARD_AUTH, &forward_auth), (CHECK, &check), (CHECK_BATCH, &batch)],
-            || tollgate("one-rule", ONE_RULE),
+            || tollgate("one-rule", ONE_RULE, "127.0.0.1:0"),
         );
         it.add(choice.only, &[(ELEVEN_RULES, &forward_auth)], || {
-            tollgate("eleven-rules", ELEVEN_RULES_TEXT)
+            tollgate("eleven-rules", ELEVEN_RULES_TEXT, "127.0.0.1:0")
+        });
+        it.add(choice.only, &[(UNIX_SOCKET, &forward_auth)], || {
+            tollgate("unix", ONE_RULE, &socket)
         });
         it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("empty"));
         it.add(choice.only, &[(HYPER_FIELDS, &forward_auth)], || hyper("fields"));
         it.add(choice.only, &[(HYPER_BODIES, &check)], || hyper("bodies"));
         it.add(choice.only, &[(NGINX, &forward_auth), (NGINX_SHORT, &short)], || {
-            nginx::start(scratch)
+            nginx::start(scratch).map(|(process, address)| (process, address.into()))
         });
         let place = |name| NAMES.iter().position(|it| *it == name);
         it.all.sort_by_key(|contestant| place(contestant.name));
@@ -113,7 +121,7 @@ impl HttpContestants {
         for (ours, floor) in SAME_BYTES {
             let find = |name| self.all.iter().find(|it| it.name == name);
             let (Some(ours), Some(floor)) = (find(ours), find(floor)) else { continue };
-            let answer = |it: &HttpContestant| ask(it.address, it.requests.get(0));
+            let answer = |it: &HttpContestant| ask(it.address.clone(), it.requests.get(0));
             let same =
                 answer(ours).and_then(|ours| check_same_shape(&ours.text, &answer(floor)?.text));
             self.problems.extend(same.err().map(|problem| format!("{}: {problem}", floor.name)));
@@ -125,7 +133,7 @@ impl HttpContestants {
         &mut self,
         only: &str,
         questions: &[(&'static str, &Rc<RequestList>)],
-        start: impl FnOnce() -> Result<(ServerProcess, SocketAddr), String>,
+        start: impl FnOnce() -> Result<(ServerProcess, ServerAddress), String>,
     ) {
         let wanted: Vec<_> = questions.iter().filter(|(name, _)| name.contains(only)).collect();
         if wanted.is_empty() {
@@ -140,9 +148,10 @@ impl HttpContestants {
             }
         };
         for (name, requests) in wanted {
-            match check_answer(name, address, requests.get(0)) {
+            match check_answer(name, &address, requests.get(0)) {
                 Ok(()) => {
                     let (server, requests) = (process.id(), Rc::clone(requests));
+                    let address = address.clone();
                     self.all.push(HttpContestant { name, address, server, requests });
                 }
                 Err(problem) => self.problems.push(format!("{name}: {problem}")),
@@ -155,20 +164,22 @@ impl HttpContestants {
 fn announced_tollgate(
     program: &Path,
     scratch: &ScratchDir,
-    name: &str,
-    rules: &str,
-) -> Result<(ServerProcess, SocketAddr), String> {
+    (name, rules): (&str, &str),
+    listener: &str,
+) -> Result<(ServerProcess, ServerAddress), String> {
     let rules: PathBuf = scratch.write(&format!("{name}.yaml"), rules)?;
     let mut command = Command::new(program);
     command.arg("serve").arg("--rules").arg(rules);
-    command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
+    command.args(["--http", listener, "--grpc", "none", "--resp", "none", "--admin", "none"]);
     ServerProcess::start_announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
 }
 
 /// Checks that the answer shows the work: a server whose rules do not match would look fast.
-fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
+fn check_answer(name: &str, address: &ServerAddress, request: &[u8]) -> Result<(), String> {
     match name {
-        FORWARD_AUTH => check_answer_contains(address, request, "x-ratelimit-remaining: ", 1),
+        FORWARD_AUTH | UNIX_SOCKET => {
+            check_answer_contains(address, request, "x-ratelimit-remaining: ", 1)
+        }
         ELEVEN_RULES => {
             // Only `/v1/check` names all the limits that decided: ten more rules, one limit each.
             check_answer_contains(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
@@ -184,12 +195,12 @@ fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), S
 
 /// Checks that the answer is 200 and contains `sign` at least so many times, ignoring case.
 fn check_answer_contains(
-    address: SocketAddr,
+    address: &ServerAddress,
     request: &[u8],
     sign: &str,
     times: usize,
 ) -> Result<(), String> {
-    let answer = ask(address, request)?;
+    let answer = ask(address.clone(), request)?;
     let text = answer.text.to_ascii_lowercase();
     if answer.status == 200 && text.matches(sign).count() >= times {
         return Ok(());

@@ -5,7 +5,7 @@ use tollgate_bench::table::{BenchTable, TableStyle, figures};
 
 use crate::contestants::{
     CHECK, CHECK_BATCH, ELEVEN_RULES, FORWARD_AUTH, HYPER, HYPER_BODIES, HYPER_FIELDS, NGINX,
-    NGINX_SHORT,
+    NGINX_SHORT, UNIX_SOCKET,
 };
 use crate::requests::BATCH;
 
@@ -31,7 +31,7 @@ struct HttpGoal {
 
 const SAME: (usize, usize) = (1, 1);
 
-const GOALS: [HttpGoal; 8] = [
+const GOALS: [HttpGoal; 9] = [
     HttpGoal {
         name: "forward-auth / hyper, same fields",
         ours: FORWARD_AUTH,
@@ -54,6 +54,12 @@ const GOALS: [HttpGoal; 8] = [
         name: "forward-auth / bare hyper",
         ours: FORWARD_AUTH,
         peer: HYPER,
+        bound: HttpGoalBound::ComparisonOnly,
+    },
+    HttpGoal {
+        name: "forward-auth over a Unix socket / over TCP",
+        ours: UNIX_SOCKET,
+        peer: FORWARD_AUTH,
         bound: HttpGoalBound::ComparisonOnly,
     },
     HttpGoal {
@@ -176,7 +182,7 @@ mod tests {
 
     #[test]
     fn goals_weigh_decisions_and_take_both_measures() {
-        let (table, all_met) = super::table(
+        let (text, all_met) = table(
             &results(&[
                 (HYPER_FIELDS, 120_000.0, 6.3),
                 (NGINX, 100_000.0, 9.0),
@@ -196,7 +202,7 @@ mod tests {
             ("us for each of 10 more matching rules", "<= 0.2 0.25 0.25 to 0.25 MISS 0.11 PASS"),
         ];
         for (goal, expected) in rows {
-            assert_eq!(row(&table, goal).join(" "), expected.trim(), "{goal}");
+            assert_eq!(row(&text, goal).join(" "), expected.trim(), "{goal}");
         }
         assert!(!all_met, "the rules cost too much");
     }

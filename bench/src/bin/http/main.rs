@@ -52,6 +52,7 @@ What is measured:
   nginx limit_req, short request   the same without the X-Forwarded-… headers
   tollgate forward-auth            GET /v1/forward-auth, one rule (bench/rules/one-rule.yaml)
   tollgate forward-auth, 11 rules  all eleven decide (bench/rules/eleven-rules.yaml)
+  tollgate forward-auth, Unix      the same as the first over a Unix socket
   tollgate check                   POST /v1/check
   tollgate batch of 64             POST /v1/check/batch
 
@@ -179,7 +180,7 @@ fn measure(contestants: &[HttpContestant], effort: HttpEffort) -> Result<RoundRe
 
 fn sample(contestant: &HttpContestant, effort: HttpEffort) -> Result<ServerSample, String> {
     let load = LoadSpec {
-        address: contestant.address,
+        address: contestant.address.clone(),
         server: contestant.server,
         connections: effort.connections,
         span: effort.span,
