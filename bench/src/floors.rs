@@ -14,11 +14,11 @@ pub struct FloorServer {
     /// The words of its command line.
     words: &'static [&'static str],
     /// Names of the paths in `testkit::instructions::paths` that it answers as Tollgate does.
-    pub paths: &'static [&'static str],
+    paths: &'static [&'static str],
 }
 
 /// Every floor with a path that is counted.
-pub const FLOORS: [FloorServer; 4] = [
+const FLOORS: [FloorServer; 4] = [
     FloorServer {
         name: "hyper, same fields",
         program: "bare-hyper",

@@ -1,8 +1,9 @@
 //! `cargo xtask release`: the program as users get it, and with `--pgo` optimised for measured traffic.
 //!
-//! Profile-guided optimisation builds three times: programs that count how often each branch is taken, the
-//! training that sends them mixed traffic, and the programs built with those counts. The first and the last have
-//! folders of their own below the target folder, because other compiler flags would rebuild everything.
+//! Profile-guided optimisation has four steps: build programs that count how often each branch is taken, send them
+//! mixed traffic, merge the counts, and build the programs with them. Both builds have folders of their own below the
+//! target folder, because other compiler flags would rebuild everything. The floors have profiles of their own, so that
+//! Tollgate is the same with and without them.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,22 @@ pub(crate) struct ReleaseOptions {
     floors: bool,
 }
 
+/// Programs that are built by one command and trained together.
+struct ProgramSet {
+    /// The word for `pgo-training`, and the folder of the profiles.
+    name: &'static str,
+    build: &'static str,
+}
+
+const TOLLGATE: ProgramSet =
+    ProgramSet { name: "tollgate", build: "cargo build --release --package tollgate-cli" };
+
+const FLOORS: ProgramSet = ProgramSet {
+    name: "floors",
+    build: "cargo build --release --package tollgate-bench --bin bare-hyper --bin bare-resp \
+            --bin tonic-echo",
+};
+
 impl ReleaseOptions {
     pub(crate) fn parse(words: &[String]) -> Result<ReleaseOptions, CommandLineError> {
         let mut options = ReleaseOptions::default();
@@ -28,14 +45,19 @@ impl ReleaseOptions {
         }
         Ok(options)
     }
+
+    fn sets(&self) -> &'static [ProgramSet] {
+        if self.floors { &[TOLLGATE, FLOORS] } else { &[TOLLGATE] }
+    }
 }
 
-/// Builds the program and prints its path. Returns true if that succeeded.
+/// Builds the programs and prints the path of `tollgate`. Returns true if that succeeded.
 pub(crate) fn run(options: &ReleaseOptions) -> bool {
     let folder = if options.pgo {
-        build_with_profile(options)
+        ProfiledBuild::prepare().and_then(|build| build.run(options.sets()))
     } else {
-        build(options, "", &[]).then(|| PathBuf::from(target_directory("release")))
+        let built = options.sets().iter().all(|set| Invocation::new(set.build).run());
+        built.then(|| absolute("release"))
     };
     if let Some(folder) = &folder {
         println!("{}", folder.join("tollgate").display());
@@ -43,117 +65,144 @@ pub(crate) fn run(options: &ReleaseOptions) -> bool {
     folder.is_some()
 }
 
-/// Builds, trains and builds again. Returns the folder of the programs.
-fn build_with_profile(options: &ReleaseOptions) -> Option<PathBuf> {
-    let host = host_triple()?;
-    let profdata = profile_merger(&host)?;
-    let profiles = absolute(&target_directory("pgo/profiles"));
-    let merged = profiles.join("merged.profdata");
-    // Profiles of an earlier version of the code would mislead the compiler.
-    let _ = std::fs::remove_dir_all(&profiles);
-    let programs = |folder: &str| absolute(&target_directory(folder)).join(&host).join("release");
-
-    eprintln!("1 of 4: programs that count their branches");
-    let generate = format!("-Cprofile-generate={}", profiles.display());
-    build(options, &generate, &["pgo/counting", &host]).then_some(())?;
-    eprintln!("2 of 4: training");
-    train(options, &programs("pgo/counting")).run().then_some(())?;
-    eprintln!("3 of 4: merging the counts");
-    merge(&profdata, &profiles, &merged).run().then_some(())?;
-    eprintln!("4 of 4: programs optimised for the training");
-    let usage = format!("-Cprofile-use={}", merged.display());
-    build(options, &usage, &["pgo/optimised", &host]).then(|| programs("pgo/optimised"))
+/// The tools and folders of a profile-guided build.
+struct ProfiledBuild {
+    /// The platform that the compiler runs on, such as `x86_64-unknown-linux-gnu`.
+    host: String,
+    /// The program `llvm-profdata`.
+    merger: PathBuf,
+    /// The folder of the counts, with a folder for each set of programs.
+    profiles: PathBuf,
 }
 
-/// Builds with these compiler flags. `place` is empty or has the name of a target folder and the host: flags apply
-/// to build scripts as well unless a target is named, and then those would be profiled too.
-fn build(options: &ReleaseOptions, flags: &str, place: &[&str]) -> bool {
-    builds(options, flags, place).iter().all(Invocation::run)
-}
+/// The command line of one step for one set of programs.
+type StepInvocation = fn(&ProfiledBuild, &ProgramSet) -> Invocation;
 
-/// Tollgate and the floors are built by commands of their own, as for the benchmarks.
-fn builds(options: &ReleaseOptions, flags: &str, place: &[&str]) -> Vec<Invocation> {
-    let mut lines = vec!["cargo build --release --package tollgate-cli"];
-    if options.floors {
-        lines.push(
-            "cargo build --release --package tollgate-bench --bin bare-hyper --bin bare-resp \
-             --bin tonic-echo --bin axum-route",
-        );
+impl ProfiledBuild {
+    /// Finds the tools; prints how to install them if they are missing.
+    fn prepare() -> Option<ProfiledBuild> {
+        let version = Invocation::new("rustc --version --verbose").output()?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();
+        let sysroot = Invocation::new("rustc --print sysroot").output()?;
+        let tools = Path::new(sysroot.trim()).join("lib/rustlib").join(&host).join("bin");
+        let merger = tools.join("llvm-profdata");
+        if !merger.exists() {
+            eprintln!("llvm-profdata is not installed; run: rustup component add llvm-tools");
+            return None;
+        }
+        Some(ProfiledBuild { host, merger, profiles: absolute("pgo/profiles") })
     }
-    let place = |line: Invocation| match place {
-        [folder, host] => line
-            .with(["--target-dir", &target_directory(folder), "--target", host])
-            .env("RUSTFLAGS", flags),
-        _ => line,
-    };
-    lines.into_iter().map(|line| place(Invocation::new(line))).collect()
-}
 
-/// The program that sends the traffic; it is not measured, so the profile of the tests will do.
-fn train(options: &ReleaseOptions, programs: &Path) -> Invocation {
-    let line = "cargo run --profile ci --package tollgate-bench --bin pgo-training --";
-    let train = Invocation::new(line).with([programs.display().to_string()]);
-    if options.floors { train.with(["--floors"]) } else { train }
-}
-
-fn merge(profdata: &Path, profiles: &Path, merged: &Path) -> Invocation {
-    let words = ["merge", "--output"].map(str::to_owned);
-    let paths = [merged, profiles].map(|path| path.display().to_string());
-    Invocation::new(&profdata.display().to_string()).with(words).with(paths)
-}
-
-/// Finds `llvm-profdata` in the toolchain; prints how to install it if it is missing.
-fn profile_merger(host: &str) -> Option<PathBuf> {
-    let sysroot = Invocation::new("rustc --print sysroot").output()?;
-    let folder = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin");
-    let program = folder.join("llvm-profdata");
-    if program.exists() {
-        return Some(program);
+    /// Builds, trains and builds again. Returns the folder of the programs.
+    fn run(&self, sets: &[ProgramSet]) -> Option<PathBuf> {
+        // Profiles of an earlier version of the code would mislead the compiler; there may be none.
+        let _ = std::fs::remove_dir_all(&self.profiles);
+        let steps: [(&str, StepInvocation); 4] = [
+            ("build programs that count their branches", ProfiledBuild::counting),
+            ("send them traffic", ProfiledBuild::training),
+            ("merge the counts", ProfiledBuild::merging),
+            ("build programs for this traffic", ProfiledBuild::optimised),
+        ];
+        for (index, (what, step)) in steps.into_iter().enumerate() {
+            for set in sets {
+                eprintln!("step {} of {}, {}: {what}", index + 1, steps.len(), set.name);
+                step(self, set).run().then_some(())?;
+            }
+        }
+        Some(self.programs("pgo/optimised"))
     }
-    eprintln!("llvm-profdata is not installed; run: rustup component add llvm-tools");
-    None
+
+    fn counting(&self, set: &ProgramSet) -> Invocation {
+        let flags = format!("-Cprofile-generate={}", self.profiles.display());
+        self.build(set, "pgo/counting", flags)
+    }
+
+    /// The client is not measured, so it is built with the profile of the tests.
+    fn training(&self, set: &ProgramSet) -> Invocation {
+        let line = "cargo run --profile ci --package tollgate-bench --bin pgo-training --";
+        let programs = self.programs("pgo/counting").display().to_string();
+        let counts = self.profiles.join(set.name).join("%p.profraw").display().to_string();
+        Invocation::new(line).with([programs.as_str(), set.name]).env("LLVM_PROFILE_FILE", counts)
+    }
+
+    fn merging(&self, set: &ProgramSet) -> Invocation {
+        let paths = [self.merged(set), self.profiles.join(set.name)];
+        let paths = paths.map(|path| path.display().to_string());
+        let merger = Invocation::new(&self.merger.display().to_string());
+        merger.with(["merge", "--output"]).with(paths)
+    }
+
+    fn optimised(&self, set: &ProgramSet) -> Invocation {
+        let flags = format!("-Cprofile-use={}", self.merged(set).display());
+        self.build(set, "pgo/optimised", flags)
+    }
+
+    /// A target is named because compiler flags apply to build scripts otherwise, and then those would be counted too.
+    fn build(&self, set: &ProgramSet, folder: &str, flags: String) -> Invocation {
+        let place = ["--target", &self.host, "--target-dir", &target_directory(folder)];
+        Invocation::new(set.build).with(place).env("RUSTFLAGS", flags)
+    }
+
+    fn merged(&self, set: &ProgramSet) -> PathBuf {
+        self.profiles.join(set.name).with_extension("profdata")
+    }
+
+    fn programs(&self, folder: &str) -> PathBuf {
+        absolute(folder).join(&self.host).join("release")
+    }
 }
 
-/// The platform that the compiler runs on, such as `x86_64-unknown-linux-gnu`.
-fn host_triple() -> Option<String> {
-    let version = Invocation::new("rustc --version --verbose").output()?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-}
-
-/// The path seen from anywhere: compilers run in folders of their own.
-fn absolute(path: &str) -> PathBuf {
-    crate::root().join(path)
+/// A folder for build products, seen from anywhere: compilers run in folders of their own.
+fn absolute(name: &str) -> PathBuf {
+    crate::root().join(target_directory(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<ReleaseOptions, CommandLineError> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        ReleaseOptions::parse(&words)
-    }
-
     #[test]
-    fn floors_are_built_the_same_way() {
-        let options = parse("--pgo --floors").expect("valid options");
-        let lines = builds(&options, "-Cflag", &["pgo/counting", "host"]);
-        assert_eq!(lines.len(), 2);
-        for line in lines {
-            let line = line.to_string();
-            assert!(line.starts_with("RUSTFLAGS=-Cflag cargo build --release"), "{line}");
-            assert!(line.contains("/pgo/counting --target host"), "{line}");
+    fn each_set_of_programs_is_built_with_its_own_profile() {
+        let build = ProfiledBuild {
+            host: "host".into(),
+            merger: "/tools/llvm-profdata".into(),
+            profiles: "/profiles".into(),
+        };
+        let floors = ReleaseOptions { pgo: true, floors: true };
+        for set in floors.sets() {
+            let name = set.name;
+            let rows = [
+                (
+                    build.counting(set),
+                    format!("RUSTFLAGS=-Cprofile-generate=/profiles {}", set.build),
+                ),
+                (
+                    build.training(set),
+                    format!("LLVM_PROFILE_FILE='/profiles/{name}/%p.profraw' cargo"),
+                ),
+                (
+                    build.merging(set),
+                    format!(
+                        "/tools/llvm-profdata merge --output /profiles/{name}.profdata /profiles/{name}"
+                    ),
+                ),
+                (
+                    build.optimised(set),
+                    format!("RUSTFLAGS=-Cprofile-use=/profiles/{name}.profdata {}", set.build),
+                ),
+            ];
+            for (invocation, expected) in rows {
+                let line = invocation.to_string();
+                let expected = expected.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(line.starts_with(&expected), "{line}\n{expected}");
+            }
         }
-        let plain = builds(&ReleaseOptions::default(), "", &[]);
-        let plain: Vec<String> = plain.iter().map(ToString::to_string).collect();
-        assert_eq!(plain, ["cargo build --release --package tollgate-cli"]);
-        assert!(parse("--pog").unwrap_err().contains("no option `--pog`"));
     }
 
     #[test]
-    fn the_compiler_names_its_host() {
-        let host = host_triple().expect("a compiler");
-        assert!(host.split('-').count() >= 3, "{host}");
+    fn only_tollgate_is_built_unless_floors_are_wanted() {
+        assert_eq!(ReleaseOptions::default().sets().len(), 1);
+        let options = ReleaseOptions::parse(&["--floors".to_owned()]);
+        assert_eq!(options.map(|options| options.sets().len()), Ok(2));
     }
 }

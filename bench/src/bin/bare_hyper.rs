@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::TcpListener;
 use std::process::ExitCode;
 
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -15,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tollgate_bench::machine;
 use tollgate_bench::reply::{DECISION_FIELDS, DECISION_JSON};
 
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match serve(mode) {
+    match announce().and_then(|listener| serve(listener, mode)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bare-hyper: {error}");
@@ -57,12 +58,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Binds a free port and announces it on standard output.
+fn announce() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("listening http {}\nready", listener.local_addr()?);
+    Ok(listener)
+}
+
 /// Accepts connections until the process is killed, all on the calling thread.
-fn serve(mode: BareHyperMode) -> io::Result<()> {
+fn serve(listener: TcpListener, mode: BareHyperMode) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("listening http {}\nready", listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
@@ -108,5 +116,39 @@ fn add_decision_fields<B>(response: &mut Response<B>) {
     for (name, value) in DECISION_FIELDS {
         let value = HeaderValue::from_static(value);
         response.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::traffic;
+    use tollgate_bench::generator::http::ask;
+    use tollgate_bench::reply::check_same_shape;
+
+    #[test]
+    fn each_mode_sends_what_it_says() {
+        let fields: String =
+            DECISION_FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = DECISION_JSON.len();
+        let rows = [
+            (BareHyperMode::Empty, "content-length: 0\r\n\r\n".to_owned()),
+            (BareHyperMode::Fields, format!("{fields}content-length: 0\r\n\r\n")),
+            (
+                BareHyperMode::Bodies,
+                format!(
+                    "content-type: application/json\r\n{fields}content-length: {length}\r\n\r\n\
+                     {DECISION_JSON}"
+                ),
+            ),
+        ];
+        for (mode, expected) in rows {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            std::thread::spawn(move || serve(listener, mode));
+            let answer = ask(address, traffic::check(42).as_bytes()).unwrap();
+            let expected = format!("HTTP/1.1 200 OK\r\n{expected}");
+            assert_eq!(check_same_shape(&expected, &answer.text), Ok(()));
+        }
     }
 }

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use testkit::instructions::paths::{SERVER_PATHS, ServerPath};
 use testkit::instructions::train;
-use tollgate_bench::floors::{FLOORS, FloorServer};
+use tollgate_bench::floors::FloorServer;
 
 const USAGE: &str = "\
 Sends mixed traffic to the programs in a folder, for `cargo xtask release --pgo`.
 
-Usage: pgo-training FOLDER [--floors]
+Usage: pgo-training FOLDER tollgate  to `tollgate serve`
+       pgo-training FOLDER floors    to the floors of the benchmarks
 ";
 
 /// Decisions of one request each.
@@ -23,28 +24,31 @@ const BATCHED: usize = 640_000;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (folder, floors) = match words[..] {
-        [folder] => (PathBuf::from(folder), &[][..]),
-        [folder, "--floors"] => (PathBuf::from(folder), &FLOORS[..]),
+    let (folder, train_path): (_, fn(&ServerPath, &Path)) = match words[..] {
+        [folder, "tollgate"] => (PathBuf::from(folder), train_tollgate),
+        [folder, "floors"] => (PathBuf::from(folder), train_floor),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let tollgate = folder.join("tollgate");
     for path in &SERVER_PATHS {
-        eprintln!("tollgate: {}", path.name);
-        train(path, decisions(path), |scratch| path.serve_call(&tollgate, scratch));
-        for floor in floors.iter().filter(|floor| floor.paths.contains(&path.name)) {
-            train_floor(path, floor, &folder);
-        }
+        eprintln!("{}", path.name);
+        train_path(path, &folder);
     }
     ExitCode::SUCCESS
 }
 
-fn train_floor(path: &ServerPath, floor: &FloorServer, folder: &Path) {
-    eprintln!("{}: {}", floor.name, path.name);
-    train(path, decisions(path), |_| floor.call(folder));
+fn train_tollgate(path: &ServerPath, folder: &Path) {
+    let tollgate = folder.join("tollgate");
+    train(path, decisions(path), |scratch| path.serve_call(&tollgate, scratch));
+}
+
+/// Trains the floor of this path, if there is one.
+fn train_floor(path: &ServerPath, folder: &Path) {
+    if let Some(floor) = FloorServer::of_path(path.name) {
+        train(path, decisions(path), |_| floor.call(folder));
+    }
 }
 
 fn decisions(path: &ServerPath) -> usize {
