@@ -94,15 +94,15 @@ mod tests {
     use super::*;
     use tollgate_bench::generator;
     use tollgate_bench::generator::http::{HttpLoadClient, ask};
-    use tollgate_bench::generator::requests::RequestList;
+    use tollgate_bench::generator::requests::EncodedRequests;
 
     #[test]
     fn the_same_route_answers_with_and_without_the_layer() {
-        let requests = RequestList::generate(1, |callers| {
+        let requests = EncodedRequests::generate(1, |callers| {
             format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {}\r\n\r\n", callers[0])
         });
         let nowhere =
-            RequestList::generate(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            EncodedRequests::generate(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let silent = layer().headers(&[]);
         let routers =
             [(route(), false), (route().layer(silent), false), (route().layer(layer()), true)];

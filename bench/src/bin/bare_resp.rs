@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use testkit::traffic::resp_command;
     use tollgate_bench::generator;
-    use tollgate_bench::generator::requests::RequestList;
+    use tollgate_bench::generator::requests::EncodedRequests;
     use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient};
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
-        let requests = RequestList::generate(64, |callers| {
+        let requests = EncodedRequests::generate(64, |callers| {
             let words = |caller: &u64| resp_command(&["CL.THROTTLE", &caller.to_string(), "9"]);
             callers.iter().map(words).collect::<String>()
         });

@@ -18,7 +18,7 @@ use testkit::http2::{
 };
 use testkit::traffic::SHOULD_RATE_LIMIT;
 
-use super::requests::{RequestCursor, RequestList};
+use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient};
 
 /// The first bytes of every answer: not compressed, below 16 MiB.
@@ -50,7 +50,7 @@ struct GrpcStream {
 
 impl<'a> GrpcLoadClient<'a> {
     /// Makes the client of the connection at `index`; `messages` have their gRPC prefix.
-    pub fn new(messages: &'a RequestList, streams: usize, index: usize) -> GrpcLoadClient<'a> {
+    pub fn new(messages: &'a EncodedRequests, streams: usize, index: usize) -> GrpcLoadClient<'a> {
         GrpcLoadClient {
             messages: RequestCursor::new(messages, index),
             streams: Vec::with_capacity(streams),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memchr::memchr;
 
-use super::requests::{RequestCursor, RequestList};
+use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::address::{BlockingStream, ServerAddress};
 use crate::process::START_MAX;
@@ -20,7 +20,7 @@ pub struct HttpLoadClient<'a> {
 
 impl<'a> HttpLoadClient<'a> {
     /// Makes the client of the connection at `index`.
-    pub fn new(requests: &'a RequestList, index: usize) -> HttpLoadClient<'a> {
+    pub fn new(requests: &'a EncodedRequests, index: usize) -> HttpLoadClient<'a> {
         HttpLoadClient { requests: RequestCursor::new(requests, index), asked_at: Duration::ZERO }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memchr::{memchr, memchr_iter};
 use testkit::traffic::resp_command;
 
-use super::requests::{RequestCursor, RequestList};
+use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
@@ -46,7 +46,7 @@ pub struct RespLoadClient<'a> {
 impl<'a> RespLoadClient<'a> {
     /// Makes the client of the connection at `index`.
     pub fn new(
-        requests: &'a RequestList,
+        requests: &'a EncodedRequests,
         reply: ExpectedReply,
         index: usize,
     ) -> RespLoadClient<'a> {

@@ -7,7 +7,7 @@ use testkit::traffic::should_rate_limit;
 use tollgate_bench::envoy::OK;
 use tollgate_bench::generator;
 use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 
 use crate::part::{self, ConnectionShape, LaunchPaths, ListenerPart, ListenerTarget, TOLLGATE};
 
@@ -21,7 +21,7 @@ const SHAPES: [ConnectionShape; 2] = [UNARY, MULTIPLEXED];
 
 pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     let mut part = ListenerPart::new("gRPC", TONIC);
-    let messages = Rc::new(RequestList::generate(1, |callers| should_rate_limit(callers[0])));
+    let messages = Rc::new(EncodedRequests::generate(1, |callers| should_rate_limit(callers[0])));
     let cases = |who, target: ListenerTarget| {
         check_it_decides(target.address, messages.get(0))?;
         Ok(part::cases(who, &SHAPES, |shape| {

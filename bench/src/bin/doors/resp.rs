@@ -7,7 +7,7 @@ use std::rc::Rc;
 use testkit::redis::TestRedisLaunch;
 use testkit::traffic::resp_command;
 use tollgate_bench::generator;
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient, ask};
 use tollgate_bench::process::SERVER_CORE;
 use tollgate_bench::scripts::{GCRA, TOKEN_BUCKET};
@@ -103,7 +103,7 @@ fn cases(
     request: impl Fn(&str) -> String,
 ) -> Vec<ListenerCase> {
     part::cases(who, &SHAPES, |shape| {
-        let requests = Rc::new(RequestList::generate(shape.in_flight, |callers| {
+        let requests = Rc::new(EncodedRequests::generate(shape.in_flight, |callers| {
             let commands = callers.iter().map(|caller| request(&format!("user:{caller:07}")));
             commands.collect::<String>()
         }));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tollgate_bench::generator::http::{HttpLoadClient, ask};
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 use tollgate_bench::generator::{self, answer_excerpt};
 use tollgate_bench::reply::check_same_shape;
 
@@ -20,7 +20,7 @@ pub(crate) const SHAPE: ConnectionShape = ConnectionShape { connections: 16, in_
 
 pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     let mut part = ListenerPart::new("tower", BARE);
-    let requests = Rc::new(RequestList::generate(1, |callers| {
+    let requests = Rc::new(EncodedRequests::generate(1, |callers| {
         let caller = callers[0];
         format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {caller:05}\r\n\r\n")
     }));

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tollgate_bench::address::ServerAddress;
 use tollgate_bench::generator::answer_excerpt;
 use tollgate_bench::generator::http::ask;
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 use tollgate_bench::process::{ScratchDir, ServerProcess};
 use tollgate_bench::reply::check_same_shape;
 
@@ -52,7 +52,7 @@ pub(crate) struct HttpContestant {
     pub(crate) name: &'static str,
     pub(crate) address: ServerAddress,
     pub(crate) server: u32,
-    pub(crate) requests: Rc<RequestList>,
+    pub(crate) requests: Rc<EncodedRequests>,
 }
 
 /// All contestants, ready to be measured.
@@ -132,7 +132,7 @@ impl HttpContestants {
     fn add(
         &mut self,
         only: &str,
-        questions: &[(&'static str, &Rc<RequestList>)],
+        questions: &[(&'static str, &Rc<EncodedRequests>)],
         start: impl FnOnce() -> Result<(ServerProcess, ServerAddress), String>,
     ) {
         let wanted: Vec<_> = questions.iter().filter(|(name, _)| name.contains(only)).collect();
