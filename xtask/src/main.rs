@@ -40,7 +40,8 @@ Commands:
   release [OPTIONS]        build the program as users get it, and print its path
   fuzz TARGET [SECONDS]    feed one fuzz target random input (default: 60 seconds):
                            algorithms, table, notation, paths, rules_file, identity,
-                           json_body, forwarded_headers, grpc or resp_commands
+                           json_body, forwarded_headers, plain_requests, grpc or
+                           resp_commands
   house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
                            --list prints every line that counts
   peers                    install the programs, proxies and clients that the tests start

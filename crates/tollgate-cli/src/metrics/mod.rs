@@ -50,7 +50,7 @@ impl DecisionTiming {
     ) -> Result<T, E> {
         let began = Instant::now();
         let decided = decide()?;
-        self.0.observe(began.elapsed());
+        self.0.observe(began.elapsed(), 1);
         Ok(decided)
     }
 
@@ -63,8 +63,36 @@ impl DecisionTiming {
     pub(crate) async fn measure<T>(&self, decide: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let decided = decide.await;
-        self.0.observe(began.elapsed());
+        self.0.observe(began.elapsed(), 1);
         decided
+    }
+
+    /// Times decisions that wait together.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) async fn measure_many(&self, decisions: usize, decide: impl Future<Output = ()>) {
+        let began = Instant::now();
+        decide.await;
+        self.0.observe(began.elapsed(), decisions as u64);
+    }
+
+    /// Times decisions that are made together and do not wait; each counts with its share.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) fn measure_many_at_once<E>(
+        &self,
+        decisions: usize,
+        decide: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let began = Instant::now();
+        decide()?;
+        let share = began.elapsed() / u32::try_from(decisions).unwrap_or(u32::MAX).max(1);
+        self.0.observe(share, decisions as u64);
+        Ok(())
     }
 }
 
