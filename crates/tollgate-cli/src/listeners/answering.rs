@@ -54,7 +54,7 @@ impl<H: Handler> Answering<H> {
         let handler = &protocol.handler;
         let admitted = catch_panic(handler, || handler.admit(&open.head, peer));
         match admitted.unwrap_or_else(RequestAdmission::Answered) {
-            RequestAdmission::Answered(response) => open.finish(protocol, response),
+            RequestAdmission::Answered(response) => open.finish(protocol, *response),
             RequestAdmission::Admitted(admitted) if admitted.body_bytes_max.is_some() => {
                 Answering::Receiving(Some(UnreceivedRequest {
                     protocol: protocol.clone(),
@@ -119,7 +119,7 @@ impl<H: Handler> UnreceivedRequest<H> {
             Err(problem) => {
                 let handler = &protocol.handler;
                 let response = catch_panic(handler, || handler.unreceived(&admitted, &problem));
-                open.finish(&protocol, response.unwrap_or_else(|panicked| panicked))
+                open.finish(&protocol, response.unwrap_or_else(|panicked| *panicked))
             }
         }
     }
@@ -151,7 +151,7 @@ impl OpenRequest {
         let mut received = self.received(&body);
         let answered =
             catch_panic(handler, || handler.answer_at_once(admitted.endpoint, &mut received));
-        match answered.unwrap_or_else(Some) {
+        match answered.unwrap_or_else(|panicked| Some(*panicked)) {
             Some(response) => self.finish(protocol, response),
             None => {
                 let protocol = protocol.clone();
@@ -173,12 +173,12 @@ impl OpenRequest {
             let mut answer = pin!(handler.answer_by(admitted.endpoint, self.received(&body)));
             let answer = poll_fn(|context| {
                 let polled = catch_panic(handler, || answer.as_mut().poll(context));
-                polled.unwrap_or_else(Poll::Ready)
+                polled.unwrap_or_else(|panicked| Poll::Ready(*panicked))
             });
             let answered = deadline.within(answer).await;
             answered.unwrap_or_else(|| {
                 let late = || handler.unreceived(&admitted, &BodyError::DeadlinePassed);
-                catch_panic(handler, late).unwrap_or_else(|panicked| panicked)
+                catch_panic(handler, late).unwrap_or_else(|panicked| *panicked)
             })
         };
         drop(body);
@@ -225,8 +225,8 @@ impl OpenRequest {
 fn catch_panic<H: Handler, T>(
     handler: &H,
     step: impl FnOnce() -> T,
-) -> Result<T, Response<ResponseBody>> {
-    catch_unwind(AssertUnwindSafe(step)).map_err(|_| handler.panicked())
+) -> Result<T, Box<Response<ResponseBody>>> {
+    catch_unwind(AssertUnwindSafe(step)).map_err(|_| handler.panicked().into())
 }
 
 /// Error in the `Host` field (RFC 9112, section 3.2): if there are two, a proxy and this server may choose different
