@@ -291,11 +291,12 @@ impl Decision {
         at: Micros,
     ) -> Decision {
         let (mut retry_after, mut delay) = (Wait::ZERO, Wait::ZERO);
-        let mut unusual = DecidedBy::Memory;
+        let (mut severity_max, mut unusual) = (0, DecidedBy::Memory);
         let mut binding: Option<(usize, &Outcome)> = None;
         for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
-            if outcome.decided_by.severity() > unusual.severity() {
-                unusual = outcome.decided_by;
+            let severity = outcome.decided_by.severity();
+            if severity > severity_max {
+                (severity_max, unusual) = (severity, outcome.decided_by);
             }
             // The first of equals is the binding one.
             let (votes, binds) = if violated == 0 {
@@ -323,7 +324,7 @@ impl Decision {
             (outcome.delay, outcome.retry_after) = (Wait::ZERO, retry_after);
         }
         // An unusual decider of any limit is reported; otherwise that of the binding limit.
-        let decided_by = if unusual.severity() > 0 { unusual } else { outcome.decided_by };
+        let decided_by = if severity_max > 0 { unusual } else { outcome.decided_by };
         Decision {
             decided_by,
             binding: binding as u8,

@@ -25,14 +25,12 @@ impl MemoryStore {
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Option<Decision> {
-        let mut writes = PerCheck::<SlotWrite<'_>>::new();
+        let mut writes = PerCheck::new();
         for (index, (check, outcome)) in checks.iter().zip(outcomes.iter_mut()).enumerate() {
-            let write = self.judge_copy(check, subjects[index], now, outcome)?;
-            if write.is_charge() {
-                writes.push(write);
-            } else if !check.shadow || !is_alone(checks, subjects, index) {
-                // Shadow limits never refuse, so they do not vote here; a shadow refusal is not
-                // charged. Checks that share a state are judged for their costs together.
+            self.judge_copy(check, subjects[index], now, outcome, &mut writes)?;
+            // Shadow limits never refuse, so they do not vote here; a shadow refusal is not
+            // charged. Checks that share a state are judged for their costs together.
+            if !(outcome.allowed || check.shadow && is_alone(checks, subjects, index)) {
                 return None;
             }
         }
@@ -48,15 +46,17 @@ impl MemoryStore {
         Some(Decision::of_all(checks, outcomes, 0, now))
     }
 
-    /// Judges one limit on a copy of its state; `None` if this is not the usual case.
+    /// Judges one limit on a copy of its state and adds the write if it admits; `None` if this is not
+    /// the usual case.
     #[inline]
-    fn judge_copy(
-        &self,
+    fn judge_copy<'a>(
+        &'a self,
         check: &Check<'_>,
         subject: u64,
         now: Micros,
         outcome: &mut Outcome,
-    ) -> Option<SlotWrite<'_>> {
+        writes: &mut PerCheck<SlotWrite<'a>>,
+    ) -> Option<()> {
         if check.act != Act::Take || check.count_denied || check.cost == 0 {
             return None;
         }
@@ -68,31 +68,37 @@ impl MemoryStore {
             }
             false => check.limit,
         };
-        let write = with_compact_state!(
+        with_compact_state!(
             limit.kind.stored(),
-            S => self.judge_limit::<S>(limit, subject, check.cost, now, outcome),
+            S => self.judge_limit::<S>(limit, subject, check.cost, now, outcome, writes),
             else None
         )?;
         // A caller that cannot wait gets another answer than the one judged here.
         let waits = check.at_once && !(outcome.allowed && outcome.delay.is_zero());
-        (!waits).then_some(write)
+        (!waits).then_some(())
     }
 
     /// Each algorithm has its own copy of this function, because inlined together they spill
     /// registers.
     #[inline(never)]
-    fn judge_limit<S: CompactState>(
-        &self,
+    #[expect(clippy::too_many_arguments, reason = "what is judged, and where its results go")]
+    fn judge_limit<'a, S: CompactState>(
+        &'a self,
         limit: &Limit,
         subject: u64,
         cost: u64,
         now: Micros,
         outcome: &mut Outcome,
-    ) -> Option<SlotWrite<'_>> {
+        writes: &mut PerCheck<SlotWrite<'a>>,
+    ) -> Option<()> {
         let judged = self.judge_take::<S>(limit, slot_key(subject, limit), cost, now)?;
-        let charged = if judged.write.is_charge() { cost } else { 0 };
+        let mut charged = 0;
+        if judged.write.is_charge() {
+            charged = cost;
+            writes.push(judged.write);
+        }
         *outcome = Outcome { charged, ..(judged.outcome)() };
-        Some(judged.write)
+        Some(())
     }
 }
 

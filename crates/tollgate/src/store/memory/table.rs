@@ -40,8 +40,8 @@ const FILL_PERCENT: usize = 81;
 /// are in their first home line: a mispredicted branch would cost more than the memory.
 const SMALL_TABLE_KEYS: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
-/// Slots per key of a table with few keys, up to [`SPARSE_TABLE_SLOTS`]: keys that are alone in their
-/// line do not slow each other down when two cores use them.
+/// Slots per key of a table with few keys, up to [`SPARSE_TABLE_SLOTS`]: most keys are then alone in
+/// their first home line.
 const SPARSE_SLOTS_PER_KEY: usize = 10;
 /// Slots of the largest such table: 320 KiB, which 4,096 keys need anyway.
 const SPARSE_TABLE_SLOTS: usize = 10_240;
@@ -240,8 +240,8 @@ impl SlotTable {
         (2..LINES).map(move |step| home ^ step)
     }
 
-    /// Prefetches the lines where a key most probably is. In a table that is not large that is one
-    /// line; fetching another would take it away from a core that uses a key there.
+    /// Prefetches the lines where a key most probably is. In a table that is not large, most keys are
+    /// in one line.
     #[inline]
     pub(crate) fn prefetch(&self, key: u64) {
         let [near, beside] = SlotTable::pair(self.first_home(key));
