@@ -188,18 +188,16 @@ mod tests {
     fn subjects_share_as_many_tags_as_slots_are_asked_for() {
         let options = RedisOptions { prefix: "tg".parse().unwrap(), ..RedisOptions::default() };
         let limit = Limit::per_minute(100).burst(20).name("api").build().unwrap();
-        let key = |slots, user: &str| {
-            let names = RedisKeyNamer::new(&options, NonZeroU16::new(slots));
-            let key = names.key(names.subject(user.as_bytes()), &limit, 0);
-            (slot(&key), String::from_utf8(key).unwrap())
+        let names = |slots| RedisKeyNamer::new(&options, NonZeroU16::new(slots));
+        let key = |names: &RedisKeyNamer, user: &str| {
+            names.key(names.subject(user.as_bytes()), &limit, 0)
         };
-        let (_, shared) = key(3, "user:42");
-        assert_eq!(shared, "tg:1:{t2}6j_UO-HlfWLhY9rhn8dAvQ:d6s7yoQk5Qc");
+        let shared = key(&names(3), "user:42");
+        assert_eq!(str::from_utf8(&shared), Ok("tg:1:{t2}6j_UO-HlfWLhY9rhn8dAvQ:d6s7yoQk5Qc"));
         for slots in [1, 2, 3, 16, 64, SLOTS_MAX] {
-            let mut used = HashSet::new();
-            for user in 0..20 * usize::from(slots) {
-                used.insert(key(slots, &format!("user:{user}")).0);
-            }
+            let (names, users) = (names(slots), 0..20 * usize::from(slots));
+            let used: HashSet<u16> =
+                users.map(|user| slot(&key(&names, &format!("user:{user}")))).collect();
             assert_eq!(used.len(), usize::from(slots));
             let ranges: HashSet<u32> = used
                 .iter()
