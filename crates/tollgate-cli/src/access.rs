@@ -1,8 +1,7 @@
 //! Access to listeners: none is open to other machines without a token.
 
-use std::net::SocketAddr;
-
 use crate::cli::Report;
+use crate::listeners::BindAddress;
 use crate::settings::ServerSettings;
 
 /// Refuses a listener that is reachable from other machines without a token, and a certificate without its
@@ -17,15 +16,15 @@ pub(crate) fn check(settings: &ServerSettings) -> Result<(), Report> {
             true => settings.auth_token_file.is_some(),
             false => settings.admin_token_file.is_some(),
         };
-        if !has_tokens && !address.ip().to_canonical().is_loopback() {
+        if !has_tokens && !address.is_local() {
             return Err(open_to_all(entry.name, address, entry.token_flag()));
         }
     }
     Ok(())
 }
 
-fn open_to_all(name: &str, address: SocketAddr, flag: &str) -> Report {
-    let port = address.port();
+fn open_to_all(name: &str, address: &BindAddress, flag: &str) -> Report {
+    let port = address.port().unwrap_or_default();
     Report::new(format!(
         "the listener {name} at {address} would be open to every machine that can reach it"
     ))

@@ -2,14 +2,12 @@
 //! check, assembly, announcement, metrics and shutdown walk this table, so a new data listener is one new file and one
 //! row here.
 
-use std::net::SocketAddr;
-
 use clap::builder::Arg;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 
 use crate::data_plane::{DataContext, envoy, http, resp};
-use crate::listeners::ListenerAddress;
 use crate::listeners::service::ListenerService;
+use crate::listeners::{BindAddress, ListenerAddress};
 
 /// One listener.
 pub(crate) struct ListenerEntry {
@@ -38,7 +36,7 @@ pub(crate) const LISTENERS: [ListenerEntry; 4] = [
         name: "http",
         env: "TOLLGATE_HTTP",
         default_address: "127.0.0.1:8080",
-        help: "Listener for the check API and forward-auth; port 0 picks a free port, `none` disables it",
+        help: "Listener for the check API and forward-auth; port 0 picks a free port, unix:/PATH is a Unix socket, `none` disables it",
         plane: ListenerPlane::Data(http::listener),
     },
     ListenerEntry {
@@ -84,12 +82,12 @@ pub(crate) struct ListenerAddresses([ListenerAddress; LISTENERS.len()]);
 
 impl ListenerAddresses {
     /// Each listener with its address.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static ListenerEntry, ListenerAddress)> {
-        LISTENERS.iter().zip(self.0)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static ListenerEntry, &ListenerAddress)> {
+        LISTENERS.iter().zip(&self.0)
     }
 
     /// The listeners that are not switched off, with their addresses.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (&'static ListenerEntry, SocketAddr)> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = (&'static ListenerEntry, &BindAddress)> {
         self.iter().filter_map(|(entry, address)| match address {
             ListenerAddress::At(address) => Some((entry, address)),
             ListenerAddress::None => None,
@@ -101,9 +99,9 @@ impl FromArgMatches for ListenerAddresses {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ListenerAddresses, Error> {
         let address = |entry: &ListenerEntry| matches.get_one::<ListenerAddress>(entry.name);
         Ok(ListenerAddresses(
-            LISTENERS
-                .each_ref()
-                .map(|entry| *address(entry).expect("every listener has a default address")),
+            LISTENERS.each_ref().map(|entry| {
+                address(entry).cloned().expect("every listener has a default address")
+            }),
         ))
     }
 
@@ -152,6 +150,6 @@ mod tests {
         let addresses = ListenerAddresses::from_arg_matches(&matches).expect("defaults");
         let open: Vec<_> =
             addresses.open().map(|(entry, address)| (entry.name, address.port())).collect();
-        assert_eq!(open, [("http", 8080), ("resp", 6380), ("admin", 9190)]);
+        assert_eq!(open, [("http", Some(8080)), ("resp", Some(6380)), ("admin", Some(9190))]);
     }
 }

@@ -64,6 +64,13 @@ impl PlanDecision {
         PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
     }
 
+    /// The refusal of a request that more limits apply to than one decision holds. To leave some
+    /// out would switch them off, for anybody who knows how to match enough rules.
+    #[cold]
+    pub(crate) fn too_many_limits(now: Micros) -> PlanDecision {
+        PlanDecision::refused(Refusal::TooManyLimits, now)
+    }
+
     /// A refusal before any limit was asked.
     #[cold]
     pub(crate) fn refused(refusal: Refusal, now: Micros) -> PlanDecision {
@@ -97,6 +104,11 @@ impl Answer {
     ) -> Answer {
         let (entries, stated) = (entries.0, Box::default());
         Answer { rules, entries, stated, skipped: None, decision, binding }
+    }
+
+    /// The version of the rules, for the next answer.
+    pub(crate) fn into_rules(self) -> arc_swap::Guard<Arc<RuleSet>> {
+        self.rules
     }
 
     /// Adds the rule that was skipped for a missing fact.

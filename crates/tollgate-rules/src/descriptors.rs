@@ -16,11 +16,13 @@ use std::fmt;
 
 use tollgate::{Clock, Micros, Now, Refusal};
 
-use crate::answer::{Answer, PlanDecision};
-use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion};
+use crate::answer::PlanDecision;
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion, expect_ready};
 use crate::plan::RequestPlan;
 use crate::rule_set::RuleSet;
+use deciding::SettledOutcomes;
 use plans::DescriptorPlans;
+use status::DecidedDescriptors;
 use tollgate::store::join::join_both;
 
 pub use crate::import::tree::WILDCARD_BYTES_MAX;
@@ -205,6 +207,30 @@ impl<'a> Descriptor<'a> {
 }
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
+    /// Decides a request of descriptors without waiting: one status for each, in order. `Err` gives the
+    /// rules back if the store has to be waited for: nothing is charged, and
+    /// [`decide_descriptors_by`](Gatekeeper::decide_descriptors_by) decides.
+    pub fn decide_descriptors_at_once<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &DescriptorAsk<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Result<Result<DescriptorAnswer, DescriptorError>, RulesVersion> {
+        if !self.answers_at_once() {
+            return Err(rules);
+        }
+        let now = now.into();
+        let decided = self.plan_descriptors(&rules, ask, now).map(|mut plans| {
+            let decided = self.take_at_once(&mut plans.takes, &plans.descriptors, now);
+            let settled = match plans.settles() {
+                true => expect_ready(self.settle_planned((&plans.refunds, &plans.forces), now)),
+                false => SettledOutcomes::default(),
+            };
+            DecidedDescriptors::new(plans, decided, &settled, now.instant())
+        });
+        Ok(decided.map(|decided| decided.into_answer(rules)))
+    }
+
     /// Decides a request of descriptors under this version of the rules: one status for each, in order.
     pub async fn decide_descriptors_by<'n>(
         &self,
@@ -212,27 +238,46 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         ask: &DescriptorAsk<'_>,
         now: impl Into<Now<'n>>,
     ) -> Result<DescriptorAnswer, DescriptorError> {
-        let asked_at = now.into();
-        let now = asked_at.instant();
+        let now = now.into();
+        match self.decide_descriptors_at_once(rules, ask, now) {
+            Ok(decided) => decided,
+            Err(rules) => Box::pin(self.decide_descriptors_and_wait(rules, ask, now)).await,
+        }
+    }
+
+    async fn decide_descriptors_and_wait(
+        &self,
+        rules: RulesVersion,
+        ask: &DescriptorAsk<'_>,
+        now: Now<'_>,
+    ) -> Result<DescriptorAnswer, DescriptorError> {
+        let mut plans = Box::new(self.plan_descriptors(&rules, ask, now)?);
+        let settles = plans.settles();
+        let DescriptorPlans { takes, refunds, forces, descriptors, .. } = &mut *plans;
+        let take = self.take_and_wait(takes, descriptors, now);
+        let (decided, settled) = match settles {
+            // The store gets the calls in this order, and all are awaited together: each wait can be
+            // as long as the deadline.
+            true => join_both(take, self.settle_planned((refunds, forces), now)).await,
+            false => (take.await, SettledOutcomes::default()),
+        };
+        let decided = DecidedDescriptors::new(*plans, decided, &settled, now.instant());
+        Ok(decided.into_answer(rules))
+    }
+
+    /// The plans of a request.
+    fn plan_descriptors<'r>(
+        &'r self,
+        rules: &'r RulesVersion,
+        ask: &DescriptorAsk<'_>,
+        now: Now<'_>,
+    ) -> Result<DescriptorPlans<'r>, DescriptorError> {
         ask.check()?;
-        let of_file = rules.domain(ask.domain).is_some();
-        let mut asked = DescriptorPlans::new((&rules, &self.stated), ask, now)
-            .inspect_err(|error| self.notify_undecided(&rules, *error, now))?;
-        asked.each().for_each(|plan| self.count_skipped(plan, now));
-        let DescriptorPlans { takes: first, refunds, forces, descriptors: each, .. } = &mut asked;
-        // The store gets the calls in this order, and all are awaited together: each wait can be as
-        // long as the deadline.
-        let take = self.take_planned(first, each, asked_at);
-        let after = join_both(
-            self.give_back(refunds.as_deref(), asked_at),
-            self.force(forces.as_deref(), asked_at),
-        );
-        let (decided, (given_back, forced)) = join_both(take, after).await;
-        let statuses = asked.statuses(&decided.entries, (&given_back, &forced), now);
-        let stated = std::mem::take(&mut asked.takes.stated);
-        drop(asked);
-        let answer = Answer::new(rules, decided).with_stated_limits(stated);
-        Ok(DescriptorAnswer::new(answer, statuses, of_file))
+        let now = now.instant();
+        let plans = DescriptorPlans::new((rules, &self.stated), ask, now)
+            .inspect_err(|error| self.notify_undecided(rules, *error, now))?;
+        plans.each().for_each(|plan| self.count_skipped(plan, now));
+        Ok(plans)
     }
 
     /// Notifies the observer of a request that is refused without asking any limit. Listeners call

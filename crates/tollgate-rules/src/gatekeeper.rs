@@ -2,34 +2,36 @@
 //! with facts and gets an answer.
 //!
 //! Methods that end in `_by` are async, work with every store, and take the version of the rules to
-//! use. The same methods without `_by` are for a store in this process and return at once.
+//! use. Methods that end in `_at_once` decide without a future if the store never waits. Methods with
+//! neither ending are for a store in this process.
+
+mod bans;
+mod deciding;
+mod request_strides;
+mod store_call;
 
 use arc_swap::ArcSwap;
-use arrayvec::ArrayVec;
 use std::convert::Infallible;
 use std::fmt;
-use std::pin::pin;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use tollgate::decision::MAX_LIMITS;
 use tollgate::{
-    Act, Check, Clock, Consistency, DecidedBy, Decision, KeyBuf, MemoryStore, Micros, Now, Outcome,
-    Refusal, Store, SystemClock, Terms, Wait,
+    Check, Clock, Decision, MemoryStore, Micros, Now, Outcome, Refusal, Store, SystemClock,
 };
 
-use crate::answer::{Answer, Binding, PlanDecision};
+use crate::answer::{Answer, PlanDecision};
 use crate::changes::Changes;
 use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
 use crate::observer::{DecidedRequest, RulesObserver};
 use crate::overflow::OverflowTable;
-use crate::plan::{Enforcement, RequestPlan};
+use crate::plan::RequestPlan;
 use crate::reservation::Reservations;
-use crate::rule::{Ban, Rule};
 use crate::rule_set::{Override, RuleSet};
-use tollgate::store::join::{join_all, join_both};
+
+pub(crate) use store_call::StoreCall;
+pub use store_call::expect_ready;
 
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
@@ -111,20 +113,6 @@ pub trait LocalStore: InfallibleStore {}
 impl LocalStore for MemoryStore {}
 impl<S: LocalStore> LocalStore for Arc<S> {}
 
-/// Returns the result of a future that never waits, such as those of a gatekeeper whose store is in
-/// this process.
-///
-/// # Panics
-///
-/// If the future is not ready.
-#[inline]
-pub fn expect_ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("a store in this process answers at once"),
-    }
-}
-
 impl Gatekeeper {
     /// A gatekeeper with a table in memory for `max_keys` keys, on the system's clock.
     pub fn in_memory(rules: RuleSet, max_keys: usize) -> Gatekeeper {
@@ -135,17 +123,24 @@ impl Gatekeeper {
 impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
     /// Decides a request under all rules that apply to it: all limits are charged, or none is.
     pub fn decide(&self, ask: &Ask<'_>) -> Answer {
-        expect_ready(self.decide_by(self.rules(), ask, self.clock_instant(self.now())))
+        self.decide_locally(ask, self.clock_instant(self.now()))
     }
 
     /// The same at an instant of your choosing.
     pub fn decide_at(&self, ask: &Ask<'_>, now: Micros) -> Answer {
-        expect_ready(self.decide_by(self.rules(), ask, now))
+        self.decide_locally(ask, now.into())
+    }
+
+    #[inline]
+    fn decide_locally(&self, ask: &Ask<'_>, now: Now<'_>) -> Answer {
+        let at_once = self.decide_at_once(self.rules(), ask, now);
+        at_once.unwrap_or_else(|rules| expect_ready(self.decide_by(rules, ask, now)))
     }
 
     /// Returns the answer that [`Gatekeeper::decide`] would give; charges nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Answer {
-        expect_ready(self.peek_by(self.rules(), ask, self.clock_instant(self.now())))
+        let now = self.clock_instant(self.now());
+        expect_ready(self.peek_by(self.rules(), ask, now))
     }
 
     /// Refunds the cost of a request like this one, as if charged now; the answer has the state
@@ -258,132 +253,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Decides a request without waiting. `Err` gives the rules back if the store has to be waited for:
-    /// nothing is charged, and [`decide_by`](Gatekeeper::decide_by) decides.
-    #[inline]
-    pub fn decide_at_once<'n>(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        now: impl Into<Now<'n>>,
-    ) -> Result<Answer, RulesVersion> {
-        self.act_at_once(rules, ask, Act::Take, now.into())
-    }
-
-    /// Peeks without waiting. `Err` gives the rules back if the store has to be waited for.
-    pub fn peek_at_once<'n>(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        now: impl Into<Now<'n>>,
-    ) -> Result<Answer, RulesVersion> {
-        self.act_at_once(rules, ask, Act::Peek, now.into())
-    }
-
-    /// Decides a request under the version of the rules that identified its caller, so that one
-    /// request sees one version.
-    pub async fn decide_by<'n>(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        now: impl Into<Now<'n>>,
-    ) -> Answer {
-        self.act_by(rules, ask, Act::Take, now.into()).await
-    }
-
-    /// Returns the answer that [`decide_by`](Gatekeeper::decide_by) would give; charges nothing.
-    pub async fn peek_by<'n>(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        now: impl Into<Now<'n>>,
-    ) -> Answer {
-        self.act_by(rules, ask, Act::Peek, now.into()).await
-    }
-
-    /// Refunds the cost of a request like this one, as if charged now; the answer has the state
-    /// after the refund.
-    pub async fn refund_by<'n>(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        now: impl Into<Now<'n>>,
-    ) -> Answer {
-        // Refunding and peeking is one operation, with one deadline.
-        let asked_at = self.begin_operation(now.into());
-        let mut plan = RequestPlan::new(&rules, ask, asked_at.instant());
-        let costs = plan.take_costs();
-        let mut checks = ArrayVec::<_, MAX_LIMITS>::new();
-        if !plan.is_unanswered() {
-            let refund = |(one, cost)| plan.check(one, Act::Take).cost(cost);
-            checks.extend(plan.limits.iter().zip(costs).map(refund));
-        }
-        let back = checks.iter().map(|check| self.store.refund(check, None, asked_at));
-        // The store gets the calls in this order, and both are awaited together.
-        let (_, answer) = join_both(join_all(back), self.ask(&plan, Act::Peek, asked_at)).await;
-        let skipped = plan.skipped;
-        drop(checks);
-        drop(plan);
-        Answer::new(rules, answer).with_skipped_rule(skipped)
-    }
-
-    fn act_at_once(
-        &self,
-        rules: RulesVersion,
-        ask: &Ask<'_>,
-        act: Act,
-        now: Now<'_>,
-    ) -> Result<Answer, RulesVersion> {
-        if !self.answers_at_once() {
-            return Err(rules);
-        }
-        let plan = RequestPlan::new(&rules, ask, now.instant());
-        let decided = self.ask_at_once(&plan, act, now);
-        let skipped = plan.skipped;
-        drop(plan);
-        Ok(Answer::new(rules, decided).with_skipped_rule(skipped))
-    }
-
-    async fn act_by(&self, rules: RulesVersion, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
-        let plan = RequestPlan::new(&rules, ask, now.instant());
-        let answer = self.ask(&plan, act, now).await;
-        let skipped = plan.skipped;
-        drop(plan);
-        Answer::new(rules, answer).with_skipped_rule(skipped)
-    }
-
-    /// Asks the store about a plan, and notifies the observer of a take.
-    pub(crate) async fn ask(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
-        if self.answers_at_once() {
-            return self.ask_at_once(plan, act, now);
-        }
-        self.count_skipped(plan, now.instant());
-        if plan.is_unanswered() {
-            return self.refuse_unanswered(now.instant());
-        }
-        let decided = self.ask_store(plan, act, now).await;
-        self.notify_of_take(plan, act, &decided);
-        decided
-    }
-
-    /// The same for a store that answers at once.
-    #[inline]
-    fn ask_at_once(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
-        self.count_skipped(plan, now.instant());
-        if plan.is_unanswered() {
-            return self.refuse_unanswered(now.instant());
-        }
-        let decided = self.ask_store_at_once(plan, act, now);
-        self.notify_of_take(plan, act, &decided);
-        decided
-    }
-
-    fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
-        if act == Act::Take && !plan.peek_only {
-            self.notify(plan, decided);
-        }
-    }
-
     /// Counts a decision and notifies the observer.
     pub(crate) fn notify(&self, plan: &RequestPlan<'_>, decided: &PlanDecision) {
         let decided = DecidedRequest::new(plan, decided);
@@ -391,168 +260,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if let Some(observer) = &self.observer {
             observer.decided(&decided);
         }
-    }
-
-    /// Asks a store that answers at once. The usual request needs no future; one under a block, or refused
-    /// under a rule that bans, takes the same way as with other stores.
-    pub(crate) fn ask_store_at_once(
-        &self,
-        plan: &RequestPlan<'_>,
-        act: Act,
-        now: Now<'_>,
-    ) -> PlanDecision {
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        if plan.too_many_limits || self.store.any_block(now.instant()) {
-            return expect_ready(self.ask_store(plan, act, now));
-        }
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        let decision = self.store.decide_at_once(&plan.checks(act), now, outcomes);
-        let mut decision = decision.expect("this store answers at once");
-        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
-            decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
-        }
-        PlanDecision::new(plan, decision, outcomes)
-    }
-
-    /// Asks the store, with the blocks before it and the bans after it.
-    pub(crate) async fn ask_store(
-        &self,
-        plan: &RequestPlan<'_>,
-        act: Act,
-        now: Now<'_>,
-    ) -> PlanDecision {
-        if plan.too_many_limits {
-            // To leave some out would switch them off, for anybody who knows how to match enough rules.
-            return PlanDecision::refused(Refusal::TooManyLimits, now.instant());
-        }
-        // Counting a refusal towards a ban shares the deadline of the decision.
-        let bans = act == Act::Take && plan.has_ban();
-        let now = if bans { self.begin_operation(now) } else { now };
-        let store = &self.store;
-        if store.any_block(now.instant())
-            && let Some(refusal) = self.refuse_blocked(plan, now).await
-        {
-            return refusal;
-        }
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        let Ok(decision) = store.decide_each(&plan.checks(act), now, outcomes).await;
-        if let ([only], [outcome]) = (&plan.limits[..], &mut *outcomes)
-            && only.enforcement == Enforcement::Enforced
-        {
-            // A shared store that refuses an empty key leaves the outcome at its default.
-            *outcome = decision.outcome();
-        }
-        let decision = self.apply_bans(plan, act, (decision, outcomes), now).await;
-        PlanDecision::new(plan, decision, outcomes)
-    }
-
-    /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the
-    /// block.
-    #[inline]
-    async fn apply_bans(
-        &self,
-        plan: &RequestPlan<'_>,
-        act: Act,
-        (decision, outcomes): (Decision, &[Outcome]),
-        now: Now<'_>,
-    ) -> Decision {
-        if decision.refusal() == Some(Refusal::OverLimit)
-            && act == Act::Take
-            && let Some(block) = self.ban(plan, (&decision, outcomes), now).await
-        {
-            let retry_after = decision.retry_after().max(block);
-            let outcome = Outcome { retry_after, ..decision.outcome() };
-            return decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome);
-        }
-        decision
-    }
-
-    /// The refusal, if the caller is blocked under one of the rules.
-    #[cold]
-    async fn refuse_blocked(
-        &self,
-        plan: &RequestPlan<'_>,
-        asked_at: Now<'_>,
-    ) -> Option<PlanDecision> {
-        let (store, now) = (&self.store, asked_at.instant());
-        let mut waits = [None; MAX_LIMITS];
-        for (planned, wait) in plan.limits.iter().zip(&mut waits) {
-            if planned.enforcement == Enforcement::Enforced {
-                let key = plan.rule(planned).scoped("block", plan.caller(planned));
-                *wait = store.blocked((&key).into(), now);
-            }
-        }
-        // Reversed, so that of equals the first wins.
-        let binding = (0..plan.limits.len()).rev().max_by_key(|index| waits[*index])?;
-        let wait = waits[binding]?;
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        let Ok(_) = store.decide_each(&plan.checks(Act::Peek), asked_at, outcomes).await;
-        for (outcome, wait) in outcomes.iter_mut().zip(waits) {
-            if let Some(wait) = wait {
-                *outcome = Decision::refused(Refusal::Blocked, wait, now).outcome();
-            }
-        }
-        let capacity = plan.limit(&plan.limits[binding]).capacity();
-        let decision = Decision::refused(Refusal::Blocked, wait, now);
-        let decision = decision.refused_for(Refusal::Blocked, capacity, decision.outcome());
-        let (binding, entries) = (Some(Binding::Limit(binding)), Answer::entries(plan, outcomes));
-        Some(PlanDecision { decision, binding, entries })
-    }
-
-    /// Counts a refusal towards the bans of the rules that refused. Returns the longest block.
-    #[cold]
-    async fn ban(
-        &self,
-        plan: &RequestPlan<'_>,
-        (decision, outcomes): (&Decision, &[Outcome]),
-        now: Now<'_>,
-    ) -> Option<Wait> {
-        let mut last = None;
-        let mut longest = None;
-        for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
-            let rule = plan.rule(planned);
-            // A decision refused for lack of room violates no limit.
-            let refused = planned.enforcement == Enforcement::Enforced && decision.violates(index);
-            let counts = refused && counts_towards_bans(outcome.decided_by);
-            let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
-            // Several limits of one rule that refuse a key count as one refusal.
-            let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
-            if last.replace(counted) == Some(counted) {
-                continue;
-            }
-            let check = plan.check(planned, Act::Take);
-            let (caller, terms) = (plan.caller(planned), check.requested_terms());
-            longest = longest.max(self.count_refusal(rule, ban, caller, terms, now).await);
-        }
-        longest
-    }
-
-    /// Counts one refusal. Returns the duration of the block if this was one too many.
-    async fn count_refusal(
-        &self,
-        rule: &Rule,
-        ban: &Ban,
-        key: &KeyBuf,
-        terms: Terms,
-        now: Now<'_>,
-    ) -> Option<Wait> {
-        let counted_under = rule.scoped("refusals", key);
-        let check = Check::new(&ban.refusals, &counted_under);
-        let terms = Terms { consistency: Consistency::Strict, ..terms };
-        let store = &self.store;
-        let Ok(counted): Result<Decision, Infallible> =
-            store.decide_each(&[check.terms(terms)], now, &mut [Outcome::default()]).await;
-        if !counts_towards_bans(counted.decided_by()) || counted.remaining() > 0 {
-            return None;
-        }
-        let (wait, now) = (Wait::at_least(ban.block), counted.at());
-        let block = rule.scoped("block", key);
-        let Ok(blocked) = store.block((&block).into(), now.after(wait), now).await;
-        let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
-        counter.fetch_add(1, Ordering::Relaxed);
-        blocked.then_some(wait)
     }
 
     /// Refuses a request that lacks facts, so that no rule could be asked.
@@ -628,11 +335,4 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     pub fn clock_instant(&self, now: Micros) -> Now<'_> {
         Now::read(now, &self.clock)
     }
-}
-
-/// Returns true if the key itself caused the refusal. An overflow state refuses for what other keys
-/// did, and without its store an instance refuses by its share or everything.
-fn counts_towards_bans(decided_by: DecidedBy) -> bool {
-    use DecidedBy::{Lease, Memory, Redis, RefusalCache};
-    matches!(decided_by, Memory | Redis | Lease | RefusalCache)
 }

@@ -195,12 +195,22 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         expires_in: Duration,
         now: impl Into<Now<'n>>,
     ) -> Result<ReservationAnswer, ReserveError> {
-        let asked_at = now.into();
+        let now = now.into();
+        self.call_store(self.reserve_and_wait(rules, ask, expires_in, now)).await
+    }
+
+    async fn reserve_and_wait(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        expires_in: Duration,
+        asked_at: Now<'_>,
+    ) -> Result<ReservationAnswer, ReserveError> {
         let now = asked_at.instant();
         if ask.cost == Some(0) {
             return Err(ReserveError::NoCost);
         }
-        let plan = RequestPlan::new(&rules, ask, now);
+        let plan = Box::new(RequestPlan::new(&rules, ask, now));
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
         let (decided, id) = if plan.limits.is_empty() {
             // Nothing is charged, so nothing is kept: the id itself contains the deadline.
@@ -263,9 +273,18 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: impl Into<Now<'n>>,
     ) -> ReservationAnswer {
-        let asked_at = now.into();
+        self.call_store(self.admit_and_wait(rules, ask, settles, now.into())).await
+    }
+
+    async fn admit_and_wait(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        settles: bool,
+        asked_at: Now<'_>,
+    ) -> ReservationAnswer {
         let now = asked_at.instant();
-        let plan = RequestPlan::new(&rules, ask, now);
+        let plan = Box::new(RequestPlan::new(&rules, ask, now));
         let ends = |planned| {
             let Rule { concurrency, cost, .. } = plan.rule(planned);
             concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })

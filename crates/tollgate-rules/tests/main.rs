@@ -14,13 +14,16 @@ mod compile;
 mod deciding;
 mod degraded;
 mod descriptors;
+mod future_sizes;
 mod fuzz_seeded;
 mod hostile;
 #[cfg(feature = "jwt")]
 mod jwt;
 mod live;
+mod many_requests;
 mod model;
 mod reference;
 mod sources;
 mod spoofing;
 mod work;
+mod yielding_store;

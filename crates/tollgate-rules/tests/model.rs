@@ -34,21 +34,21 @@ const RATES: [(&str, Option<Algorithm>); 5] = [
 ];
 
 /// A small generator: the same seed, the same story.
-struct RulesModelRandom(u64);
+pub(crate) struct RulesModelRandom(pub(crate) u64);
 
 impl RulesModelRandom {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    fn one_in(&mut self, many: usize) -> bool {
+    pub(crate) fn one_in(&mut self, many: usize) -> bool {
         self.below(many) == 0
     }
 }

@@ -60,6 +60,11 @@ fn exchange(
 ) -> io::Result<ClientResponse> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exchange = async {
+        #[cfg(unix)]
+        if let Some(path) = server.socket() {
+            let stream = tokio::net::UnixStream::connect(path).await?;
+            return send(stream, server, fields, request).await;
+        }
         let stream = TcpStream::connect(server.host()).await?;
         let Some(config) = tls else { return send(stream, server, fields, request).await };
         let name = ServerName::try_from(server.name().to_string()).map_err(io::Error::other)?;

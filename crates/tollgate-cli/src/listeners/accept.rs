@@ -6,10 +6,12 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 
+use super::BindAddress;
 use super::connection_caps::ConnectionCaps;
+use super::socket::{AcceptedStream, ListenerSocket};
 use super::workers::{NewConnection, Workers};
 use crate::cli::Report;
 use crate::telemetry::Logs;
@@ -33,7 +35,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// A bound listener.
 pub(crate) struct BoundListener {
     pub(crate) name: &'static str,
-    listener: TcpListener,
+    listener: ListenerSocket,
+    address: BindAddress,
 }
 
 impl BoundListener {
@@ -41,26 +44,29 @@ impl BoundListener {
     /// listeners.
     pub(crate) fn bind(
         name: &'static str,
-        address: SocketAddr,
-        others: &[SocketAddr],
+        address: &BindAddress,
+        others: &[BindAddress],
     ) -> Result<BoundListener, Report> {
-        let bound = (|| {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-            // A restart must not wait for connections of the last run to time out.
+        match address {
+            BindAddress::Tcp(tcp) => match bind_tcp(*tcp) {
+                Ok((listener, bound)) => {
+                    Ok(BoundListener { name, listener, address: BindAddress::Tcp(bound) })
+                }
+                Err(error) => Err(cannot_bind(name, *tcp, others, &error)),
+            },
             #[cfg(unix)]
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            socket.listen(BACKLOG)
-        })();
-        match bound {
-            Ok(listener) => Ok(BoundListener { name, listener }),
-            Err(error) => Err(cannot_bind(name, address, others, &error)),
+            BindAddress::Unix(path) => match super::socket::unix::bind(path) {
+                Ok(listener) => Ok(BoundListener { name, listener, address: address.clone() }),
+                Err(error) => Err(cannot_bind_path(name, address, &error)),
+            },
+            #[cfg(not(unix))]
+            BindAddress::Unix(_) => unreachable!("such an address is an error on this system"),
         }
     }
 
     /// The bound address, with the port that was chosen for port 0.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub(crate) fn address(&self) -> &BindAddress {
+        &self.address
     }
 
     /// Accepts connections until `stop` is set, then those that were already queued. `too_many` is the reply to a
@@ -107,21 +113,32 @@ impl BoundListener {
     }
 }
 
+fn bind_tcp(address: SocketAddr) -> io::Result<(ListenerSocket, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart must not wait for connections of the last run to time out.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let bound = listener.local_addr()?;
+    Ok((ListenerSocket::Tcp(listener), bound))
+}
+
 async fn hand_over(
-    stream: tokio::net::TcpStream,
+    stream: AcceptedStream,
     peer: SocketAddr,
     caps: &Arc<ConnectionCaps>,
     too_many: &[u8],
     workers: &Workers,
 ) {
-    // The worker has a runtime of its own.
-    let Ok(stream) = stream.into_std() else { return };
     let Some(permit) = caps.admit(peer.ip()).await else {
         return reject_connection(stream, too_many);
     };
-    // Otherwise a response of two packets may wait for an acknowledgement.
-    let _ = stream.set_nodelay(true);
-    keep_alive(&stream);
+    if let AcceptedStream::Tcp(stream) = &stream {
+        // Otherwise a response of two packets may wait for an acknowledgement.
+        let _ = stream.set_nodelay(true);
+        keep_alive(stream);
+    }
     workers.assign(NewConnection { stream, peer, permit }).await;
 }
 
@@ -145,9 +162,18 @@ fn keep_alive(stream: &TcpStream) {
 fn keep_alive(_: &TcpStream) {}
 
 /// Sends the reply, if that is possible without waiting, and closes the connection.
-fn reject_connection(mut stream: TcpStream, too_many: &[u8]) {
-    let _ = stream.write(too_many);
-    let _ = stream.shutdown(Shutdown::Write);
+fn reject_connection(stream: AcceptedStream, too_many: &[u8]) {
+    match stream {
+        AcceptedStream::Tcp(mut stream) => {
+            let _ = stream.write(too_many);
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        #[cfg(unix)]
+        AcceptedStream::Unix(mut stream) => {
+            let _ = stream.write(too_many);
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
 }
 
 /// Returns true if only this connection failed, for example because the peer left: the next may succeed.
@@ -160,8 +186,8 @@ fn is_connection_error(error: &io::Error) -> bool {
 const PORTS_TRIED_MAX: usize = 100;
 
 /// The next free address that this server does not use itself.
-fn next_free_address(address: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
-    let is_ours = |port: &u16| others.iter().any(|other| other.port() == *port);
+fn next_free_address(address: SocketAddr, others: &[BindAddress]) -> Option<SocketAddr> {
+    let is_ours = |port: &u16| others.iter().any(|other| other.port() == Some(*port));
     let ports = address.port().saturating_add(1).max(1024)..=u16::MAX;
     let ports = ports.filter(|port| !is_ours(port)).take(PORTS_TRIED_MAX);
     let mut addresses = ports.map(|port| SocketAddr::new(address.ip(), port));
@@ -171,7 +197,7 @@ fn next_free_address(address: SocketAddr, others: &[SocketAddr]) -> Option<Socke
 fn cannot_bind(
     name: &str,
     address: SocketAddr,
-    others: &[SocketAddr],
+    others: &[BindAddress],
     error: &io::Error,
 ) -> Report {
     let report = Report::new(format!("cannot open the {name} listener at {address}: {error}"));
@@ -193,5 +219,26 @@ fn cannot_bind(
             format!("no network interface has this address: choose an address of this machine with --{name}")
         }
         _ => format!("choose another address with --{name}"),
+    })
+}
+
+#[cfg(unix)]
+fn cannot_bind_path(name: &str, address: &BindAddress, error: &io::Error) -> Report {
+    let report = Report::new(format!("cannot open the {name} listener at {address}: {error}"));
+    report.hint(match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program answers at this socket: stop it, or choose another path".to_string()
+        }
+        io::ErrorKind::AlreadyExists => {
+            "move the file away, or choose another path; only a socket that nobody answers at is replaced"
+                .to_string()
+        }
+        io::ErrorKind::NotFound => "create the directory of the socket first".to_string(),
+        io::ErrorKind::PermissionDenied => {
+            "this user may not create files in that directory, or not connect to the socket that is \
+             there: choose another directory, or change its owner"
+                .to_string()
+        }
+        _ => format!("choose another path with --{name} unix:/PATH"),
     })
 }

@@ -1,7 +1,7 @@
 //! Workers: threads that serve connections, each with a runtime of its own.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection_caps::ConnectionPermit;
 use super::protocol::Protocol;
+use super::socket::AcceptedStream;
 use super::watchdog::{ConnectionWatchdog, WatchGuard};
 
 /// Bound of the queue of new connections of one worker; beyond it the acceptor waits.
@@ -24,7 +25,7 @@ const IDLE_DRAIN_TIME: Duration = Duration::from_millis(250);
 
 /// A new connection.
 pub(crate) struct NewConnection {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: AcceptedStream,
     pub(crate) peer: SocketAddr,
     pub(crate) permit: ConnectionPermit,
 }
@@ -128,7 +129,7 @@ async fn serve_connection<P: Protocol>(
 ) {
     let NewConnection { stream, peer, permit } = arrival;
     let activity = watched.activity.clone();
-    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let Ok(stream) = stream.into_connection() else { return };
     match tls {
         None => protocol.serve(stream, peer, activity).await,
         Some(tls) => {

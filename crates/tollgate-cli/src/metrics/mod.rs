@@ -38,6 +38,22 @@ const OTHER_RULES: &str = "(other)";
 pub(crate) struct DecisionTiming(Histogram);
 
 impl DecisionTiming {
+    /// Times a decision that does not wait; `Err` is none, and not counted.
+    #[inline]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) fn measure_at_once<T, E>(
+        &self,
+        decide: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let decided = decide()?;
+        self.0.observe(began.elapsed());
+        Ok(decided)
+    }
+
     /// Times a decision.
     #[inline]
     #[expect(

@@ -1,19 +1,19 @@
 //! Output of a start: the addresses of the listeners for scripts, and commands to try for people.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::listeners::BindAddress;
 use crate::settings::ServerSettings;
 use crate::telemetry::LogFormat;
 
 /// Prints the addresses of the listeners for scripts, and with demo rules commands to try for people.
-pub(super) fn announce(addresses: &[(&'static str, SocketAddr)], settings: &ServerSettings) {
+pub(super) fn announce(addresses: &[(&'static str, BindAddress)], settings: &ServerSettings) {
     if let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
         && settings.is_demo()
         && settings.log_format == LogFormat::Text
     {
-        let _ = write!(io::stderr(), "{}", how_to_try(*http, settings));
+        let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
     }
     let mut out = io::stdout().lock();
     for (name, address) in addresses {
@@ -24,7 +24,7 @@ pub(super) fn announce(addresses: &[(&'static str, SocketAddr)], settings: &Serv
 }
 
 /// Commands that work as printed, with the settings of this server.
-fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
+fn how_to_try(http: &BindAddress, settings: &ServerSettings) -> String {
     let token_file = settings.auth_token_file.as_deref().map(Path::display);
     let mut curl = String::from("curl -i");
     if let Some(file) = &token_file {
@@ -32,14 +32,19 @@ fn how_to_try(http: SocketAddr, settings: &ServerSettings) -> String {
     }
     curl += " -d '{\"path\":\"/api/search\",\"user\":\"42\"}'";
     // The name in the certificate is unknown here, and it may be self-signed.
-    curl += &match settings.tls_cert {
-        Some(_) => format!(" --insecure https://{http}/v1/check"),
-        None => format!(" http://{http}/v1/check"),
+    let scheme = if settings.tls_cert.is_some() { " --insecure https" } else { " http" };
+    let (at, server) = match http {
+        BindAddress::Tcp(address) => (format!("{scheme}://{address}"), format!("http://{address}")),
+        BindAddress::Unix(path) => {
+            let socket = format!(" --unix-socket '{}'", path.display());
+            (format!("{socket}{scheme}://localhost"), format!("'{http}'"))
+        }
     };
+    curl += &format!("{at}/v1/check");
     let mut ask = String::new();
     if settings.tls_cert.is_none() {
         ask = format!(
-            "\n  tollgate ask --server http://{http} --path /login --method POST --ip 192.0.2.1"
+            "\n  tollgate ask --server {server} --path /login --method POST --ip 192.0.2.1"
         );
         ask += &token_file.map_or(String::new(), |file| format!(" --token-file '{file}'"));
     }

@@ -36,7 +36,7 @@ impl AssembledServer<'_> {
     ) -> Result<(), CommandFailure> {
         let settings = self.settings;
         // All are bound before the first accepts: a start that fails half-way has served no request.
-        let all: Vec<_> = settings.listeners.open().map(|(_, address)| address).collect();
+        let all: Vec<_> = settings.listeners.open().map(|(_, address)| address.clone()).collect();
         let mut bound = Vec::with_capacity(all.len());
         for (listener, (entry, address)) in self.listeners.iter().zip(settings.listeners.iter()) {
             if let ListenerAddress::At(address) = address {
@@ -50,8 +50,8 @@ impl AssembledServer<'_> {
             let hint = format!("leave out one of {}", flags.join(", "));
             return Err(CommandFailure::Usage(report.hint(hint)));
         }
-        let address = |bound: &BoundListener| Some((bound.name, bound.address().ok()?));
-        let addresses: Vec<_> = bound.iter().filter_map(|(_, bound)| address(bound)).collect();
+        let address = |bound: &BoundListener| (bound.name, bound.address().clone());
+        let addresses: Vec<_> = bound.iter().map(|(_, bound)| address(bound)).collect();
 
         self.wait_for_peer_changes().await;
         let mut opened = Vec::with_capacity(bound.len());

@@ -35,4 +35,5 @@ mod settings;
 mod shared;
 mod shared_control;
 mod shared_limits;
+mod unix_socket;
 mod use_cases;

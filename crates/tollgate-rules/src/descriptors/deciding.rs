@@ -6,36 +6,62 @@ use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::plans::PlannedDescriptor;
 use crate::answer::{Answer, AnswerEntries, Binding, PlanDecision};
-use crate::gatekeeper::{Gatekeeper, InfallibleStore};
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, expect_ready};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::Mode;
 use tollgate::store::join::{join_all, join_both};
 
+/// The outcome of each limit after refunds and forced charges; empty without them.
+#[derive(Default)]
+pub(super) struct SettledOutcomes {
+    pub(super) refunded: Vec<Outcome>,
+    pub(super) forced: Vec<Outcome>,
+}
+
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
-    /// Decides all takes and peeks as one decision.
-    pub(super) async fn take_planned(
+    /// Decides all takes and peeks as one decision, with a store that answers at once.
+    pub(super) fn take_at_once(
         &self,
         plan: &mut RequestPlan<'_>,
         each: &[PlannedDescriptor],
-        asked_at: Now<'_>,
+        now: Now<'_>,
+    ) -> PlanDecision {
+        self.prepare_take(plan, now.instant());
+        let mut decided = self.ask_store_at_once(plan, Act::Take, now);
+        if is_refused_after_all(plan, each, &mut decided, now.instant()) {
+            expect_ready(self.refund_charged(plan, &mut decided.entries, now));
+        }
+        self.notify_unless_peek(plan, &decided);
+        decided
+    }
+
+    /// The same with a store that has to be waited for.
+    pub(super) async fn take_and_wait(
+        &self,
+        plan: &mut RequestPlan<'_>,
+        each: &[PlannedDescriptor],
+        now: Now<'_>,
     ) -> PlanDecision {
         // Refunds of a request that is refused after all share the deadline of the decision.
-        let asked_at = self.begin_operation(asked_at);
-        let now = asked_at.instant();
+        let now = self.begin_operation(now);
+        self.prepare_take(plan, now.instant());
+        let mut decided = self.ask_store(plan, Act::Take, now).await;
+        if is_refused_after_all(plan, each, &mut decided, now.instant()) {
+            Box::pin(self.refund_charged(plan, &mut decided.entries, now)).await;
+        }
+        self.notify_unless_peek(plan, &decided);
+        decided
+    }
+
+    fn prepare_take(&self, plan: &mut RequestPlan<'_>, now: Micros) {
         self.enforce_blocked(plan, now);
         plan.always_refused = is_refused_by_zero_limits(plan);
-        let mut decided = self.ask_store(plan, Act::Take, asked_at).await;
-        refuse_debtors(plan, each, &mut decided.entries);
-        enforce_quotas(plan, &mut decided.entries);
-        let passed = decided.decision.allowed();
-        apply_refusals(plan, &mut decided, now);
-        if passed && !decided.decision.allowed() {
-            self.refund_charged(plan, &mut decided.entries, asked_at).await;
-        }
+    }
+
+    fn notify_unless_peek(&self, plan: &RequestPlan<'_>, decided: &PlanDecision) {
         if !plan.peek_only {
-            self.notify(plan, &decided);
+            self.notify(plan, decided);
         }
-        decided
     }
 
     /// Refunds the charges of a request that the store admitted and that is refused after all. Only
@@ -88,12 +114,20 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Makes the refunds. Returns the outcome of each limit after that.
-    pub(super) async fn give_back(
+    /// Makes the refunds and the forced charges, in this order.
+    pub(super) async fn settle_planned(
         &self,
-        plan: Option<&RequestPlan<'_>>,
-        asked_at: Now<'_>,
-    ) -> Vec<Outcome> {
+        (refunds, forces): (&Option<Box<RequestPlan<'_>>>, &Option<Box<RequestPlan<'_>>>),
+        now: Now<'_>,
+    ) -> SettledOutcomes {
+        let refund = Box::pin(self.give_back(refunds.as_deref(), now));
+        let force = Box::pin(self.force(forces.as_deref(), now));
+        let (refunded, forced) = join_both(refund, force).await;
+        SettledOutcomes { refunded, forced }
+    }
+
+    /// Makes the refunds. Returns the outcome of each limit after that.
+    async fn give_back(&self, plan: Option<&RequestPlan<'_>>, asked_at: Now<'_>) -> Vec<Outcome> {
         let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
@@ -111,7 +145,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Makes the forced charges and notifies the observer. Returns the outcome of each limit after
     /// that.
-    pub(super) async fn force(&self, plan: Option<&RequestPlan<'_>>, now: Now<'_>) -> Vec<Outcome> {
+    async fn force(&self, plan: Option<&RequestPlan<'_>>, now: Now<'_>) -> Vec<Outcome> {
         let Some(plan) = plan else { return Vec::new() };
         let mut outcomes = vec![Outcome::default(); plan.limits.len()];
         if !outcomes.is_empty() {
@@ -123,6 +157,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         outcomes
     }
+}
+
+/// Applies all that refuses beside the store. Returns true if it admitted a request that is refused
+/// after all.
+fn is_refused_after_all(
+    plan: &mut RequestPlan<'_>,
+    each: &[PlannedDescriptor],
+    decided: &mut PlanDecision,
+    now: Micros,
+) -> bool {
+    refuse_debtors(plan, each, &mut decided.entries);
+    enforce_quotas(plan, &mut decided.entries);
+    let passed = decided.decision.allowed();
+    apply_refusals(plan, decided, now);
+    passed && !decided.decision.allowed()
 }
 
 fn is_enforced(planned: &PlannedLimit) -> bool {

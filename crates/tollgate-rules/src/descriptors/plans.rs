@@ -24,6 +24,8 @@ pub(super) struct DescriptorPlans<'a> {
     pub(super) forces: Option<Box<RequestPlan<'a>>>,
     /// Each descriptor, in order.
     pub(super) descriptors: Vec<PlannedDescriptor>,
+    /// True if an imported file defines the domain.
+    pub(super) is_imported: bool,
     /// The table of stated limits in use, of all requests.
     stated: &'a StatedLimitTable,
 }
@@ -73,15 +75,17 @@ impl<'a> DescriptorPlans<'a> {
         now: Micros,
     ) -> Result<DescriptorPlans<'a>, DescriptorError> {
         let rules: &'a RuleSet = rules;
+        let domain = rules.domain(ask.domain);
         // Envoy cannot delay a request.
         let mut asked = DescriptorPlans {
             takes: RequestPlan::empty(rules, true),
             refunds: None,
             forces: None,
             descriptors: ask.descriptors.iter().map(PlannedDescriptor::of).collect(),
+            is_imported: domain.is_some(),
             stated,
         };
-        match rules.domain(ask.domain) {
+        match domain {
             Some(domain) => asked.add_imported(rules, domain, ask, now)?,
             None if rules.has_own_rules() => asked.add_own_rules(ask, now)?,
             // Files alone: a domain that none of them defines has no limits, not even stated ones.
@@ -109,6 +113,11 @@ impl<'a> DescriptorPlans<'a> {
             DescriptorOperation::Refund => self.refunds.get_or_insert_with(empty),
             DescriptorOperation::Force => self.forces.get_or_insert_with(empty),
         }
+    }
+
+    /// Returns true if a descriptor asks for a refund or a forced charge.
+    pub(super) fn settles(&self) -> bool {
+        self.refunds.is_some() || self.forces.is_some()
     }
 
     /// The plans, in the order in which the store is asked.

@@ -6,9 +6,11 @@ use tollgate::headers::Dialect;
 use tollgate::{Algorithm, DecidedBy, Micros, Outcome, Wait};
 
 use super::Unit;
-use super::deciding::end_of_window;
+use super::deciding::{SettledOutcomes, end_of_window};
 use super::plans::{DescriptorOperation, DescriptorPlans};
-use crate::answer::{Answer, AnswerEntries};
+use crate::answer::{Answer, AnswerEntries, PlanDecision};
+use crate::gatekeeper::RulesVersion;
+use crate::limit_spec::RuleLimit;
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Mode;
 use crate::rule_set::RuleSet;
@@ -28,7 +30,7 @@ pub struct DescriptorAnswer {
 
 /// A status without references to the rules.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RawStatus {
+struct RawStatus {
     over: bool,
     limit: Option<StatusLimit>,
     remaining: u64,
@@ -82,11 +84,35 @@ pub struct CurrentLimit<'a> {
     pub unit: Option<Unit>,
 }
 
-impl DescriptorAnswer {
-    pub(super) fn new(answer: Answer, statuses: Vec<RawStatus>, of_file: bool) -> DescriptorAnswer {
-        DescriptorAnswer { answer, statuses, is_imported: of_file }
+/// A decided request of descriptors that borrows no rules.
+pub(super) struct DecidedDescriptors {
+    decided: PlanDecision,
+    statuses: Vec<RawStatus>,
+    stated: Vec<RuleLimit>,
+    is_imported: bool,
+}
+
+impl DecidedDescriptors {
+    pub(super) fn new(
+        mut plans: DescriptorPlans<'_>,
+        decided: PlanDecision,
+        settled: &SettledOutcomes,
+        now: Micros,
+    ) -> DecidedDescriptors {
+        let statuses = plans.statuses(&decided.entries, settled, now);
+        let stated = std::mem::take(&mut plans.takes.stated);
+        DecidedDescriptors { decided, statuses, stated, is_imported: plans.is_imported }
     }
 
+    /// The answer, which owns its rules.
+    pub(super) fn into_answer(self, rules: RulesVersion) -> DescriptorAnswer {
+        let DecidedDescriptors { decided, statuses, stated, is_imported } = self;
+        let answer = Answer::new(rules, decided).with_stated_limits(stated);
+        DescriptorAnswer { answer, statuses, is_imported }
+    }
+}
+
+impl DescriptorAnswer {
     /// Header dialects that the rules ask for. Of these only `draft` is kept for domains of
     /// imported files, because there Envoy writes `X-RateLimit` from the statuses.
     pub fn dialects(&self) -> &[Dialect] {
@@ -153,15 +179,16 @@ impl StatusLimit {
 
 impl DescriptorPlans<'_> {
     /// The status of each descriptor, from the outcomes of each plan.
-    pub(super) fn statuses(
+    fn statuses(
         &self,
         taken: &AnswerEntries,
-        (given_back, forced): (&[Outcome], &[Outcome]),
+        settled: &SettledOutcomes,
         now: Micros,
     ) -> Vec<RawStatus> {
         let mut statuses = vec![RawStatus::default(); self.descriptors.len()];
         merge_statuses(&mut statuses, &self.takes, taken.outcomes(), now);
-        for (plan, outcomes) in [(&self.refunds, given_back), (&self.forces, forced)] {
+        let settled = [(&self.refunds, &settled.refunded), (&self.forces, &settled.forced)];
+        for (plan, outcomes) in settled {
             if let Some(plan) = plan {
                 merge_statuses(&mut statuses, plan, outcomes.iter(), now);
             }

@@ -32,7 +32,7 @@ const DIAGNOSTIC_LINES_MAX: usize = 50;
 /// Options of the data listener.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
-    /// URL of the server
+    /// URL of the server, or unix:/PATH for its Unix socket
     #[arg(
         long,
         value_name = "URL",
@@ -65,7 +65,7 @@ pub(crate) struct DataArgs {
 /// Options of the admin listener.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// URL of the server's admin listener
+    /// URL of the server's admin listener, or unix:/PATH for its Unix socket
     #[arg(
         long,
         global = true,
@@ -221,7 +221,7 @@ impl<'a> ListenerClient<'a> {
         let (server, option) = (self.server, self.kind.server_option());
         let report = Report::new(format!("request to {server} failed: {error}"));
         match (error.kind(), self.server.tls) {
-            (io::ErrorKind::ConnectionRefused, _) => report.hint(format!(
+            (io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound, _) => report.hint(format!(
                 "is a server running there? Start one with `tollgate serve`, or choose another with \
                  {option}"
             )),

@@ -2,28 +2,40 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV6};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use crate::listeners::address::{UNIX_PREFIX, socket_path};
 
 /// Hint for a wrong URL.
 const FORM: &str = "write an address such as http://127.0.0.1:8080";
 
-/// A scheme, a host and a port.
+/// A scheme, a host and a port; or the path of a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
     pub(super) tls: bool,
     /// A name or an IPv4 address, or an IPv6 address in brackets.
     name: String,
     port: u16,
+    /// The path of the Unix socket, where there is one instead of a host.
+    socket: Option<PathBuf>,
 }
 
 impl FromStr for ServerUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ServerUrl, String> {
+        if let Some(path) = text.strip_prefix(UNIX_PREFIX) {
+            let socket = socket_path(path)?;
+            return Ok(ServerUrl {
+                socket: Some(socket),
+                ..ServerUrl::new(false, "localhost", 80)
+            });
+        }
         // A port alone is on this machine, as with the flags of `serve`.
         let port = text.strip_prefix(':').unwrap_or(text);
         if is_number(port) {
-            return Ok(ServerUrl { tls: false, name: "127.0.0.1".into(), port: read_port(port)? });
+            return Ok(ServerUrl::new(false, "127.0.0.1", read_port(port)?));
         }
         let (tls, rest) = match text.strip_prefix("https://") {
             Some(rest) => (true, rest),
@@ -39,7 +51,7 @@ impl FromStr for ServerUrl {
             _ => (host, Ok(if tls { 443 } else { 80 })),
         };
         check_name(name)?;
-        Ok(ServerUrl { tls, name: name.into(), port: port? })
+        Ok(ServerUrl::new(tls, name, port?))
     }
 }
 
@@ -75,12 +87,24 @@ fn is_number(text: &str) -> bool {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.socket {
+            return write!(f, "{UNIX_PREFIX}{}", path.display());
+        }
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.host())
     }
 }
 
 impl ServerUrl {
+    fn new(tls: bool, name: &str, port: u16) -> ServerUrl {
+        ServerUrl { tls, name: name.into(), port, socket: None }
+    }
+
+    /// The path of the Unix socket, if that is how the server is reached.
+    pub(super) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// Name and port.
     pub(super) fn host(&self) -> String {
         format!("{}:{}", self.name, self.port)
@@ -110,6 +134,8 @@ mod tests {
             ("https://example.com", "https://example.com:443", "example.com"),
             ("https://example.com:8443/", "https://example.com:8443", "example.com"),
             ("http://1and1.example", "http://1and1.example:80", "1and1.example"),
+            #[cfg(unix)]
+            ("unix:/run/tollgate.sock", "unix:/run/tollgate.sock", "localhost"),
         ];
         for (text, shown, name) in rows {
             let server: ServerUrl = text.parse().expect(text);
@@ -145,6 +171,8 @@ mod tests {
             ("::1]", "in brackets"),
             ("a[b", "http://127.0.0.1:8080"),
             ("[localhost]:80", "http://[::1]:8080"),
+            #[cfg(unix)]
+            ("unix:tollgate.sock", "an absolute path"),
         ];
         for (text, want) in rows {
             let problem = text.parse::<ServerUrl>().expect_err(text);

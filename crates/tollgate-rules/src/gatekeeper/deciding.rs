@@ -1,0 +1,235 @@
+//! Deciding requests: from a plan to the store and back.
+//!
+//! A store that answers at once is called without a future; every other store in a future that is
+//! boxed once, because a network round trip follows.
+
+use tollgate::decision::MAX_LIMITS;
+use tollgate::store::join::{join_all, join_both};
+use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal};
+
+use super::{Ask, Gatekeeper, InfallibleStore, RulesVersion, StoreCall, expect_ready};
+use crate::answer::{Answer, PlanDecision};
+use crate::plan::{Enforcement, RequestPlan};
+
+impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
+    /// Decides a request without waiting. `Err` gives the rules back if the store has to be waited for:
+    /// nothing is charged, and [`decide_by`](Gatekeeper::decide_by) decides.
+    #[inline]
+    pub fn decide_at_once<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Result<Answer, RulesVersion> {
+        self.act_at_once(rules, ask, Act::Take, now.into())
+    }
+
+    /// Peeks without waiting. `Err` gives the rules back if the store has to be waited for.
+    pub fn peek_at_once<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Result<Answer, RulesVersion> {
+        self.act_at_once(rules, ask, Act::Peek, now.into())
+    }
+
+    /// Decides a request under the version of the rules that identified its caller, so that one
+    /// request sees one version.
+    pub async fn decide_by<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        let now = now.into();
+        match self.act_at_once(rules, ask, Act::Take, now) {
+            Ok(answer) => answer,
+            Err(rules) => Box::pin(self.act_and_wait(rules, ask, Act::Take, now)).await,
+        }
+    }
+
+    /// Returns the answer that [`decide_by`](Gatekeeper::decide_by) would give; charges nothing.
+    pub async fn peek_by<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        let now = now.into();
+        match self.act_at_once(rules, ask, Act::Peek, now) {
+            Ok(answer) => answer,
+            Err(rules) => Box::pin(self.act_and_wait(rules, ask, Act::Peek, now)).await,
+        }
+    }
+
+    /// Refunds the cost of a request like this one, as if charged now; the answer has the state
+    /// after the refund.
+    pub async fn refund_by<'n>(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        now: impl Into<Now<'n>>,
+    ) -> Answer {
+        // Refunding and peeking is one operation, with one deadline.
+        let asked_at = self.begin_operation(now.into());
+        self.call_store(async move {
+            let mut plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
+            let costs = plan.take_costs();
+            let mut checks = Vec::with_capacity(costs.len());
+            if !plan.is_unanswered() {
+                let refund = |(one, cost)| plan.check(one, Act::Take).cost(cost);
+                checks.extend(plan.limits.iter().zip(costs).map(refund));
+            }
+            let back = checks.iter().map(|check| self.store.refund(check, None, asked_at));
+            // The store gets the calls in this order, and both are awaited together.
+            let (_, answer) = join_both(join_all(back), self.ask(&plan, Act::Peek, asked_at)).await;
+            let skipped = plan.skipped;
+            drop(checks);
+            drop(plan);
+            Answer::new(rules, answer).with_skipped_rule(skipped)
+        })
+        .await
+    }
+
+    /// The small future of an operation that calls the store.
+    pub(crate) fn call_store<F: Future>(&self, operation: F) -> StoreCall<F> {
+        StoreCall::new(operation, self.answers_at_once())
+    }
+
+    fn act_at_once(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> Result<Answer, RulesVersion> {
+        if !self.answers_at_once() {
+            return Err(rules);
+        }
+        let plan = RequestPlan::new(&rules, ask, now.instant());
+        let decided = self.ask_at_once(&plan, act, now);
+        let skipped = plan.skipped;
+        drop(plan);
+        Ok(Answer::new(rules, decided).with_skipped_rule(skipped))
+    }
+
+    async fn act_and_wait(
+        &self,
+        rules: RulesVersion,
+        ask: &Ask<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> Answer {
+        let plan = Box::new(RequestPlan::new(&rules, ask, now.instant()));
+        let answer = self.ask(&plan, act, now).await;
+        let skipped = plan.skipped;
+        drop(plan);
+        Answer::new(rules, answer).with_skipped_rule(skipped)
+    }
+
+    /// Asks the store about a plan, and notifies the observer of a take.
+    pub(crate) async fn ask(&self, plan: &RequestPlan<'_>, act: Act, now: Now<'_>) -> PlanDecision {
+        if self.answers_at_once() {
+            return self.ask_at_once(plan, act, now);
+        }
+        self.count_skipped(plan, now.instant());
+        if plan.is_unanswered() {
+            return self.refuse_unanswered(now.instant());
+        }
+        let decided = self.ask_store(plan, act, now).await;
+        self.notify_of_take(plan, act, &decided);
+        decided
+    }
+
+    /// The same for a store that answers at once.
+    #[inline]
+    pub(super) fn ask_at_once(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> PlanDecision {
+        self.count_skipped(plan, now.instant());
+        if plan.is_unanswered() {
+            return self.refuse_unanswered(now.instant());
+        }
+        let decided = self.ask_store_at_once(plan, act, now);
+        self.notify_of_take(plan, act, &decided);
+        decided
+    }
+
+    pub(super) fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
+        if act == Act::Take && !plan.peek_only {
+            self.notify(plan, decided);
+        }
+    }
+
+    /// Asks a store that answers at once. Only a refusal under a rule that bans takes the way of
+    /// other stores.
+    pub(crate) fn ask_store_at_once(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> PlanDecision {
+        if plan.too_many_limits {
+            return PlanDecision::too_many_limits(now.instant());
+        }
+        let mut outcomes = [Outcome::default(); MAX_LIMITS];
+        let outcomes = &mut outcomes[..plan.limits.len()];
+        let mut decide = |act| {
+            let decision = self.store.decide_at_once(&plan.checks(act), now, outcomes);
+            decision.expect("this store answers at once")
+        };
+        if let Some(block) = self.find_block(plan, now.instant()) {
+            let _ = decide(Act::Peek);
+            return block.refuse(plan, outcomes, now.instant());
+        }
+        let mut decision = decide(act);
+        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
+            decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
+        }
+        PlanDecision::new(plan, decision, outcomes)
+    }
+
+    /// Asks a store that has to be waited for, with the blocks before it and the bans after it.
+    pub(crate) async fn ask_store(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        now: Now<'_>,
+    ) -> PlanDecision {
+        if plan.too_many_limits {
+            return PlanDecision::too_many_limits(now.instant());
+        }
+        // Counting a refusal towards a ban shares the deadline of the decision.
+        let bans = act == Act::Take && plan.has_ban();
+        let now = if bans { self.begin_operation(now) } else { now };
+        let block = self.find_block(plan, now.instant());
+        let act = if block.is_some() { Act::Peek } else { act };
+        let checks: Box<[_]> = plan.limits.iter().map(|one| plan.check(one, act)).collect();
+        let mut outcomes = vec![Outcome::default(); checks.len()];
+        let Ok(decision) = self.store.decide_each(&checks, now, &mut outcomes).await;
+        if let Some(block) = block {
+            return block.refuse(plan, &mut outcomes, now.instant());
+        }
+        correct_only_outcome(plan, &decision, &mut outcomes);
+        let decision = self.apply_bans(plan, act, (decision, &outcomes), now).await;
+        PlanDecision::new(plan, decision, &outcomes)
+    }
+}
+
+/// Takes the outcome of the only limit from the decision: a shared store that refuses an empty key
+/// leaves the outcome at its default.
+pub(super) fn correct_only_outcome(
+    plan: &RequestPlan<'_>,
+    decision: &Decision,
+    outcomes: &mut [Outcome],
+) {
+    if let ([only], [outcome]) = (&plan.limits[..], outcomes)
+        && only.enforcement == Enforcement::Enforced
+    {
+        *outcome = decision.outcome();
+    }
+}
