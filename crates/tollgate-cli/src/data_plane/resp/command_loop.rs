@@ -80,6 +80,14 @@ impl<'d> CommandLoop<'d> {
             if !self.allowance.try_cover(self.replies.buffered_bytes()) {
                 break Ok(RoundResult::RepliesFull);
             }
+            let repeated = self.queue_repeated_throttles(ROUND_COMMANDS_MAX - commands);
+            if repeated > 0 {
+                if commands == 0 {
+                    self.activity.request_started(false);
+                }
+                commands += repeated;
+                continue;
+            }
             match self.parser.next(self.input.unread(), !self.session.admitted) {
                 Ok(ParserStep::NeedMore) => break Ok(RoundResult::Done),
                 Ok(ParserStep::Skip(length)) => {
@@ -99,8 +107,11 @@ impl<'d> CommandLoop<'d> {
                         let (bytes, offset) = input.bytes_and_offset();
                         let (batch, args) = (&mut self.throttle_batch, parser.args(input.unread()));
                         // Not a function: most calls are only queued, and nothing is awaited for them.
-                        if let Err(unqueued) = batch.queue(self.listener, args, offset) {
-                            unqueued.run(self.listener, batch, bytes, &mut self.replies).await;
+                        match batch.queue(self.listener, args, offset) {
+                            Ok(()) => batch.remember(&input.unread()[..length], args),
+                            Err(unqueued) => {
+                                unqueued.run(self.listener, batch, bytes, &mut self.replies).await;
+                            }
                         }
                     } else if !self.try_batch_rule_check() {
                         self.decide_batches().await;
@@ -137,6 +148,23 @@ impl<'d> CommandLoop<'d> {
             && !self.parser.was_inline()
             && self.session.reply_mode == ReplyMode::On
             && !self.session.is_in_transaction()
+    }
+
+    /// Queues the calls of `CL.THROTTLE` that differ from the last one only in their keys, at most this many. Returns
+    /// their number.
+    #[inline]
+    fn queue_repeated_throttles(&mut self, commands_max: usize) -> usize {
+        if self.parser.has_begun() || !self.rule_checks.is_empty() || !self.may_batch() {
+            return 0;
+        }
+        let mut commands = 0;
+        while commands < commands_max {
+            let (bytes, offset) = self.input.bytes_and_offset();
+            let Some(length) = self.throttle_batch.queue_repeated(bytes, offset) else { break };
+            self.input.consume(length);
+            commands += 1;
+        }
+        commands
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! Runs one command: checks that the client may send it, and calls its implementation.
 
+use tollgate_rules::expect_ready;
+
 use super::RespListener;
 use super::command_loop::CommandLoop;
 use super::commands::{self, RespCommand, unknown_command, wrong_arg_count};
@@ -125,8 +127,11 @@ async fn check_rules(
     match TgCheckCommand::read(args) {
         Ok(asked) => {
             let how = (peek, listener.gatekeeper.now());
-            // Boxed: the future is large, and most connections never need it.
-            let answer = Box::pin(asked.decide(listener, how)).await;
+            let answer = match listener.gatekeeper.answers_at_once() {
+                true => expect_ready(asked.decide(listener, how)),
+                // Boxed: the future is large, and most connections never need it.
+                false => Box::pin(asked.decide(listener, how)).await,
+            };
             tg_commands::write_reply(listener, &answer, replies);
         }
         Err(error) => {

@@ -25,10 +25,10 @@ impl InputBuffer {
         &self.bytes[self.begin..self.end]
     }
 
-    /// All bytes since the last read, and the offset of the unread ones.
+    /// All bytes up to the end of the last read, and the offset of the unread ones.
     #[inline]
     pub(super) fn bytes_and_offset(&self) -> (&[u8], usize) {
-        (&self.bytes, self.begin)
+        (&self.bytes[..self.end], self.begin)
     }
 
     #[inline]

@@ -3,7 +3,8 @@
 //! ```text
 //!   bytes ─▶ request/           commands, parsed in place      input.rs: the read buffer
 //!         ─▶ commands.rs        the table of commands
-//!         ─▶ throttle_batch.rs  CL.THROTTLE, in batches        throttle.rs, throttle_limits.rs: its arguments
+//!         ─▶ throttle_batch.rs  CL.THROTTLE, in batches        throttle.rs, throttle_limits.rs: its arguments;
+//!                                                              throttle_repeat.rs: the same ones again
 //!            tg_commands.rs     TG.CHECK, TG.PEEK, TG.RESET    rule_check_batch.rs: in batches
 //!            session.rs         AUTH, HELLO, CLIENT, INFO …
 //!         ─▶ replies.rs         RESP2 and RESP3                reply_allowance.rs: bound of unsent replies
@@ -29,6 +30,7 @@ mod tg_commands;
 mod throttle;
 mod throttle_batch;
 mod throttle_limits;
+mod throttle_repeat;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -204,13 +204,16 @@ impl<'a> TgCheckCommand<'a> {
         let facts = identity.complete(stated);
         let needs_facts = listener.missing_facts == OnMissingFacts::Refuse;
         let ask = Ask { facts, cost: self.cost, cannot_wait: true, needs_facts };
-        Ok(match peek {
-            true => gatekeeper.peek_by(rules, &ask, gatekeeper.clock_instant(now)).await,
-            false => {
-                timing
-                    .measure(gatekeeper.decide_by(rules, &ask, gatekeeper.clock_instant(now)))
-                    .await
-            }
+        let at = gatekeeper.clock_instant(now);
+        let at_once = match peek {
+            true => gatekeeper.peek_at_once(rules, &ask, at),
+            false => timing.measure_at_once(|| gatekeeper.decide_at_once(rules, &ask, at)),
+        };
+        Ok(match at_once {
+            Ok(answer) => answer,
+            // Boxed: the future of a decision is large, and a store that answers at once does not need it.
+            Err(rules) if peek => Box::pin(gatekeeper.peek_by(rules, &ask, at)).await,
+            Err(rules) => timing.measure(Box::pin(gatekeeper.decide_by(rules, &ask, at))).await,
         })
     }
 }

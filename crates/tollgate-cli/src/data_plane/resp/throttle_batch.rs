@@ -15,6 +15,7 @@ use super::replies::Replies;
 use super::request::RespArgs;
 use super::throttle::{self, ThrottleCommand, ThrottleError};
 use super::throttle_limits::{LimitInUse, LimitLookup, ParsedLimit, ThrottleParams};
+use super::throttle_repeat::ThrottleFrame;
 
 /// Maximum calls of a batch.
 pub(super) const BATCH_MAX: usize = 64;
@@ -31,6 +32,17 @@ pub(super) struct ThrottleBatch {
     last_used: usize,
     /// Limits of the waiting calls, one bit each.
     used_bits: u16,
+    /// The last call that was parsed, as long as its limit is cached at `last_used`.
+    last_call: Option<ParsedThrottle>,
+    /// Instant at which a limit was looked up for a call that is not decided yet: the decision uses it too.
+    looked_up_at: Option<Micros>,
+}
+
+/// A call without its key.
+#[derive(Debug)]
+struct ParsedThrottle {
+    frame: ThrottleFrame,
+    quantity: u64,
 }
 
 /// One call: the range of its key, its limit and its quantity.
@@ -117,8 +129,32 @@ impl ThrottleBatch {
             QueuedThrottle { key_range: key, limit_index: known as u8, quantity: call.quantity };
         self.calls.push(call);
         self.last_used = known;
+        self.last_call = None;
         self.used_bits |= 1 << known;
         Ok(BatchAddResult::Queued)
+    }
+
+    /// Remembers the call that was queued last, so that the next ones like it need not be parsed.
+    pub(super) fn remember(&mut self, command: &[u8], args: RespArgs<'_>) {
+        self.last_call = self.calls.last().and_then(|call| {
+            let frame = ThrottleFrame::of(command, args)?;
+            Some(ParsedThrottle { frame, quantity: call.quantity })
+        });
+    }
+
+    /// Adds the call at this offset of the input, if it differs from the last one only in its key. Returns the length of
+    /// the command.
+    #[inline]
+    pub(super) fn queue_repeated(&mut self, input: &[u8], offset: usize) -> Option<usize> {
+        let last = self.last_call.as_ref().filter(|_| !self.calls.is_full())?;
+        let ((begin, end), length) = last.frame.find_key(&input[offset..])?;
+        self.calls.push(QueuedThrottle {
+            key_range: ((offset + begin) as u32, (offset + end) as u32),
+            limit_index: self.last_used as u8,
+            quantity: last.quantity,
+        });
+        self.used_bits |= 1 << self.last_used;
+        Some(length)
     }
 
     /// Looks up the limit of parameters that this connection has not used lately.
@@ -128,7 +164,7 @@ impl ThrottleBatch {
         listener: &RespListener,
         call: &ThrottleCommand<'a>,
     ) -> Result<Result<usize, BatchAddResult>, ThrottleError<'a>> {
-        let now = listener.gatekeeper.now();
+        let now = *self.looked_up_at.get_or_insert_with(|| listener.gatekeeper.now());
         let entry = match listener.throttle_limits.get(call.params, now) {
             Some(entry) => entry,
             None => match call.params.to_limit()? {
@@ -157,6 +193,7 @@ impl ThrottleBatch {
         if self.recent_limits.is_full() {
             // All at once: there is no telling which is used next, and the shared table has them.
             self.recent_limits.clear();
+            self.last_call = None;
         }
         self.recent_limits.push((call.params, entry));
         Ok(Ok(self.recent_limits.len() - 1))
@@ -170,7 +207,7 @@ impl ThrottleBatch {
         base: &[u8],
         replies: &mut Replies,
     ) {
-        let now = listener.gatekeeper.now();
+        let now = self.take_instant(listener);
         self.refresh_limits(listener, now);
         if listener.gatekeeper.answers_at_once() {
             self.decide_at_once(listener, base, now, replies);
@@ -180,6 +217,12 @@ impl ThrottleBatch {
         }
         self.calls.clear();
         self.used_bits = 0;
+    }
+
+    /// The instant of the next decision. The clock is read unless it was read for the same call already.
+    #[inline]
+    fn take_instant(&mut self, listener: &RespListener) -> Micros {
+        self.looked_up_at.take().unwrap_or_else(|| listener.gatekeeper.now())
     }
 
     #[inline]
@@ -289,8 +332,9 @@ impl UnqueuedThrottle<'_> {
             added = batch.add(listener, &call, key_range).map(|added| (call, added));
         }
         if !matches!(added, Ok((_, BatchAddResult::Queued))) {
+            let now = batch.take_instant(listener);
             // Boxed: the future is large, and most connections never need it.
-            Box::pin(reply_unqueued(listener, added, replies)).await;
+            Box::pin(reply_unqueued(listener, added, now, replies)).await;
         }
     }
 }
@@ -299,6 +343,7 @@ impl UnqueuedThrottle<'_> {
 async fn reply_unqueued(
     listener: &RespListener,
     added: Result<(ThrottleCommand<'_>, BatchAddResult), ThrottleError<'_>>,
+    now: Micros,
     replies: &mut Replies,
 ) {
     let gatekeeper = &listener.gatekeeper;
@@ -306,13 +351,11 @@ async fn reply_unqueued(
     let reply = match added {
         Ok((call, BatchAddResult::DecideAlone(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
-            let now = gatekeeper.clock_instant(gatekeeper.now());
-            let decision = gatekeeper.decide_check(&check, now).await;
+            let decision = gatekeeper.decide_check(&check, gatekeeper.clock_instant(now)).await;
             throttle::reply(limit.capacity(), &decision)
         }
         Ok((call, BatchAddResult::DecideInOverflow(limit))) => {
             let check = Check::new(&limit, call.key).cost(call.quantity);
-            let now = gatekeeper.now();
             let decision = gatekeeper.decide_in_overflow(&check, gatekeeper.clock_instant(now));
             listener.counters.count_overflow_call();
             listener.audit.warn_too_many_limits(&listener.counters, now);

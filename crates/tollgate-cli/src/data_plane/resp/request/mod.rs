@@ -148,7 +148,8 @@ impl CommandParser {
     }
 
     /// Returns true if a command is partly parsed.
-    fn has_begun(&self) -> bool {
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.state, ParserState::Start | ParserState::Done { .. })
     }
 
