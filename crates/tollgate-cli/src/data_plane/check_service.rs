@@ -25,9 +25,13 @@ pub(crate) struct CheckService {
 impl CheckService {
     /// Decides a request by the rules version that its facts were read with.
     pub(super) async fn decide(&self, rules: RulesVersion, ask: &Ask<'_>, now: Micros) -> Answer {
-        self.timing
-            .measure(self.gatekeeper.decide_by(rules, ask, self.gatekeeper.clock_instant(now)))
-            .await
+        let (gatekeeper, timing) = (&self.gatekeeper, &self.timing);
+        let at = gatekeeper.clock_instant(now);
+        match timing.measure_at_once(|| gatekeeper.decide_at_once(rules, ask, at)) {
+            Ok(answer) => answer,
+            // Boxed: the future of a decision is large, and most requests move it without ever waiting.
+            Err(rules) => timing.measure(Box::pin(gatekeeper.decide_by(rules, ask, at))).await,
+        }
     }
 
     /// Decides a JSON check.

@@ -261,8 +261,8 @@ mod tests {
     #[test]
     fn a_histogram_has_its_buckets_its_sum_and_its_count() {
         let histogram = Histogram::default();
-        histogram.observe(Duration::from_nanos(300));
-        histogram.observe(Duration::from_secs(2));
+        histogram.observe(Duration::from_nanos(300), 1);
+        histogram.observe(Duration::from_secs(2), 1);
         let mut page = MetricsPage::new(ExpositionFormat::Text);
         page.family("a_seconds", MetricKind::Histogram, "Help.").buckets(&histogram.buckets());
         let page = page.finish();

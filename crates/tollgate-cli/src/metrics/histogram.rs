@@ -43,14 +43,14 @@ pub(crate) struct HistogramBuckets {
 }
 
 impl Histogram {
-    /// Counts a duration.
+    /// Counts a duration that so many events took.
     #[inline]
-    pub(crate) fn observe(&self, took: Duration) {
+    pub(crate) fn observe(&self, took: Duration, times: u64) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         // Most are short, so the search ends early.
         let bucket = BOUNDS.iter().position(|(bound_ns, _)| took_ns <= *bound_ns);
-        self.0.add(bucket.unwrap_or(OVERFLOW_BUCKET), 1);
-        self.0.add(SUM_INDEX, took_ns);
+        self.0.add(bucket.unwrap_or(OVERFLOW_BUCKET), times);
+        self.0.add(SUM_INDEX, took_ns.saturating_mul(times));
     }
 
     pub(crate) fn buckets(&self) -> HistogramBuckets {
@@ -84,7 +84,7 @@ mod tests {
         ];
         for (took_ns, first) in rows {
             let histogram = Histogram::default();
-            histogram.observe(Duration::from_nanos(took_ns));
+            histogram.observe(Duration::from_nanos(took_ns), 1);
             let buckets = histogram.buckets();
             assert_eq!(buckets.cumulative.iter().position(|count| *count == 1), Some(first));
             assert_eq!(

@@ -8,11 +8,11 @@ pub(crate) mod exposition;
 pub(crate) mod histogram;
 pub(crate) mod responses;
 
+mod decision_timing;
 mod process;
 mod stores;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
@@ -25,32 +25,14 @@ use crate::server_observer::{REASONS, ServerObserver};
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
 use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
-use histogram::Histogram;
 use responses::ResponseCounts;
+
+pub(crate) use decision_timing::DecisionTiming;
 
 /// Most rules with series of their own; the others are summed up under [`OTHER_RULES`].
 const RULES_MAX: usize = 1_000;
 /// Label of all other rules: no rule can have this name.
 const OTHER_RULES: &str = "(other)";
-
-/// Duration of decisions.
-#[derive(Debug, Default)]
-pub(crate) struct DecisionTiming(Histogram);
-
-impl DecisionTiming {
-    /// Times a decision.
-    #[inline]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations are measured, nothing is decided by them"
-    )]
-    pub(crate) async fn measure<T>(&self, decide: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let decided = decide.await;
-        self.0.observe(began.elapsed());
-        decided
-    }
-}
 
 /// Counters of a listener.
 pub(crate) struct ListenerFigures {
@@ -115,8 +97,8 @@ impl Metrics {
         for (reason, count) in REASONS.iter().zip(outcomes.refused) {
             family.sample(&[("reason", reason.name())], count);
         }
-        page.family("tollgate_decision_seconds", MetricKind::Histogram, "Duration of decisions.")
-            .buckets(&self.timing.0.buckets());
+        page.family("tollgate_decision_seconds", MetricKind::Histogram, decision_timing::HELP)
+            .buckets(&self.timing.buckets());
     }
 
     fn beside_decisions(&self, page: &mut MetricsPage) {
