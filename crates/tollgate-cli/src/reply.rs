@@ -7,8 +7,8 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, 
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::data_plane::json::plain_prefix_len;
-use crate::listeners::connection::ResponseBody;
 use crate::listeners::request_body::BodyError;
+use crate::listeners::response_body::ResponseBody;
 
 /// Longest message, in characters: some repeat text of the request.
 const MESSAGE_CHARS_MAX: usize = 400;
@@ -72,7 +72,9 @@ pub(crate) fn no_body(problem: &BodyError, bytes_max: usize) -> Response<Respons
             let message = format!("The body may have at most {bytes_max} bytes.");
             error(StatusCode::PAYLOAD_TOO_LARGE, &message)
         }
-        BodyError::TooSlow => error(StatusCode::REQUEST_TIMEOUT, "The body took too long."),
+        BodyError::TooSlow | BodyError::DeadlinePassed => {
+            error(StatusCode::REQUEST_TIMEOUT, "The body took too long.")
+        }
         BodyError::Broken => error(StatusCode::BAD_REQUEST, "The body broke off."),
         BodyError::NoRoom => {
             let message = "Too many large requests are being read: retry in a second.";

@@ -7,7 +7,9 @@ use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tollgate::headers::{Dialect, FieldText, PolicyName, RateLimitField, RateLimitFields};
+use tollgate::headers::{
+    Dialect, FieldText, PolicyName, RateLimitField, RateLimitFields, RateLimitReply,
+};
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
 use crate::gate::DecisionDetails;
@@ -32,25 +34,45 @@ use crate::gate::DecisionDetails;
 pub struct GateDecision(Arc<GateDecisionInner>);
 
 struct GateDecisionInner {
-    refusal: Option<Refusal>,
     decided_by: DecidedBy,
     at: Micros,
     capacity: u64,
     remaining: u64,
     retry_after: Wait,
-    retry_after_s: Option<u64>,
     reset_after: Wait,
     delay: Wait,
     /// A copy of the name, because an `Arc` would make all processors write to one reference count.
     policy: Option<ArrayString<{ PolicyName::MAX_LEN }>>,
     rule: Option<Box<str>>,
     fields: RateLimitFields,
-    /// The problem document of a refusal; empty when allowed.
-    problem: Bytes,
-    message: Box<str>,
+    /// `None` when allowed. Boxed, because few requests are refused and the decision is copied once.
+    refusal: Option<Box<RefusalTexts>>,
     layers: LayerNumbers,
     /// True if the layer puts the decision into the extensions of the response.
     in_response: bool,
+}
+
+/// The reason for a refusal, and its texts for clients.
+struct RefusalTexts {
+    reason: Refusal,
+    retry_after_s: Option<u64>,
+    /// The problem document.
+    problem: Bytes,
+    message: Box<str>,
+}
+
+impl RefusalTexts {
+    #[cold]
+    fn new(reply: &RateLimitReply<'_>, reason: Refusal) -> Box<RefusalTexts> {
+        let problem = reply.problem();
+        let message = problem.as_ref().map(|problem| problem.message().to_string());
+        Box::new(RefusalTexts {
+            reason,
+            retry_after_s: reply.retry_after_s(),
+            problem: problem.map(|problem| problem.to_string().into()).unwrap_or_default(),
+            message: message.unwrap_or_default().into(),
+        })
+    }
 }
 
 impl GateDecision {
@@ -60,24 +82,18 @@ impl GateDecision {
         (layers, asked_for): (LayerNumbers, bool),
     ) -> GateDecision {
         let reply = said.reply;
-        let problem = reply.problem();
-        let message = problem.as_ref().map(|problem| problem.message().to_string().into());
-        let problem = problem.map(|problem| Bytes::from(problem.to_string()));
         GateDecision(Arc::new(GateDecisionInner {
-            refusal: reply.refusal,
             decided_by: said.decided_by,
             at: reply.at,
             capacity: reply.capacity,
             remaining: reply.remaining,
             retry_after: reply.retry_after,
-            retry_after_s: reply.retry_after_s(),
             reset_after: reply.reset_after,
             delay: said.delay,
             policy: said.policy.and_then(|name| ArrayString::from(name.as_str()).ok()),
             rule: said.rule.map(Into::into),
             fields: fields(said, dialects),
-            problem: problem.unwrap_or_default(),
-            message: message.unwrap_or_default(),
+            refusal: reply.refusal.map(|reason| RefusalTexts::new(reply, reason)),
             layers,
             in_response: asked_for,
         }))
@@ -90,7 +106,7 @@ impl GateDecision {
 
     /// The reason for a refusal; `None` when allowed.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.0.refusal
+        self.0.refusal.as_ref().map(|refusal| refusal.reason)
     }
 
     /// The part that decided, such as the table in this process or a shared store.
@@ -120,7 +136,7 @@ impl GateDecision {
 
     /// The value of `Retry-After`: whole seconds, at least 1. `None` when allowed, and when no wait helps.
     pub fn retry_after_s(&self) -> Option<u64> {
-        self.0.retry_after_s
+        self.0.refusal.as_ref()?.retry_after_s
     }
 
     /// The wait until the binding limit is back at its full capacity.
@@ -145,13 +161,14 @@ impl GateDecision {
 
     /// The problem document of a refusal, in JSON; empty when allowed.
     pub fn problem(&self) -> &Bytes {
-        &self.0.problem
+        static NONE: Bytes = Bytes::new();
+        self.0.refusal.as_ref().map_or(&NONE, |refusal| &refusal.problem)
     }
 
     /// The status of the response: 503 for a refusal because the store is unavailable, 429 for every other refusal,
     /// and 200 when allowed.
     pub fn status(&self) -> StatusCode {
-        match self.0.refusal {
+        match self.refusal() {
             None => StatusCode::OK,
             Some(Refusal::StoreUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Some(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -160,7 +177,7 @@ impl GateDecision {
 
     /// The human-readable sentence of a refusal; empty when allowed.
     pub(crate) fn message(&self) -> &str {
-        &self.0.message
+        self.0.refusal.as_ref().map_or("", |refusal| &refusal.message)
     }
 
     /// The header fields that report the decision to the client.
@@ -170,7 +187,10 @@ impl GateDecision {
 
     /// Adds the header fields of the decision. `replace` says if they overwrite fields that are there already.
     pub(crate) fn write_to(&self, headers: &mut HeaderMap, replace: bool) {
-        headers.reserve(self.0.fields.len());
+        if self.0.fields.is_empty() {
+            return;
+        }
+        headers.reserve(self.0.fields.len() + FIELDS_ADDED_LATER);
         for (name, value) in self.0.fields.iter() {
             match headers.entry(name) {
                 Entry::Vacant(field) => drop(field.insert(value)),
@@ -205,6 +225,9 @@ impl GateDecision {
     }
 }
 
+/// Room for fields that servers add after the layer, such as `content-length`: without it the map grows twice.
+const FIELDS_ADDED_LATER: usize = 2;
+
 fn fields(said: &DecisionDetails<'_>, dialects: &[Dialect]) -> RateLimitFields {
     let mut text = FieldText::default();
     said.reply.for_each_header(dialects, |field, value| {
@@ -225,7 +248,7 @@ fn fields(said: &DecisionDetails<'_>, dialects: &[Dialect]) -> RateLimitFields {
 impl fmt::Debug for GateDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GateDecision")
-            .field("refusal", &self.0.refusal)
+            .field("refusal", &self.refusal())
             .field("policy", &self.0.policy)
             .field("remaining", &self.0.remaining)
             .field("decided_by", &self.0.decided_by)

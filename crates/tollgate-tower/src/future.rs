@@ -29,18 +29,19 @@ pin_project! {
 }
 
 pin_project! {
+    // The state of nearly all requests is `Inner`. The others are boxed, because servers move the future.
     #[project = StateProjected]
     enum RequestState<S, B, F, R> {
         // The gate has not answered yet.
-        Deciding { answer: BoxFuture<(GateRequest, GateVerdict)>, deferred: Option<DeferredRequest<S, B>> },
+        Deciding { answer: BoxFuture<(GateRequest, GateVerdict)>, deferred: Option<Box<DeferredRequest<S, B>>> },
         // A queue delays the request.
-        Waiting { sleep: BoxFuture<()>, waiting: DelayedRequest<S, B> },
+        Waiting { sleep: BoxFuture<()>, waiting: Box<DelayedRequest<S, B>> },
         // The inner service is running.
         Inner { #[pin] future: F, held: AdmittedRequest },
         // The true cost is being sent to a store.
-        Settling { settling: BoxFuture<()>, response: Option<Response<GatedBody<R>>> },
+        Settling { settling: BoxFuture<()>, response: Option<Box<Response<GatedBody<R>>>> },
         // The request was refused.
-        Refused { response: Option<Response<Bytes>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
@@ -69,7 +70,8 @@ impl<S, B, F, R> ResponseFuture<S, B, F, R> {
         answer: BoxFuture<(GateRequest, GateVerdict)>,
         deferred: DeferredRequest<S, B>,
     ) -> Self {
-        ResponseFuture { state: RequestState::Deciding { answer, deferred: Some(deferred) } }
+        let deferred = Some(Box::new(deferred));
+        ResponseFuture { state: RequestState::Deciding { answer, deferred } }
     }
 
     pub(crate) fn waiting(
@@ -86,14 +88,18 @@ impl<S, B, F, R> ResponseFuture<S, B, F, R> {
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {
-        ResponseFuture { state: RequestState::Refused { response: Some(response) } }
+        ResponseFuture { state: RequestState::refused(response) }
     }
 }
 
 impl<S, B, F, R> RequestState<S, B, F, R> {
     fn waiting(sleep: BoxFuture<()>, request: Request<B>, held: AdmittedRequest, inner: S) -> Self {
-        let waiting = DelayedRequest { request: Some((request, inner)), held };
+        let waiting = Box::new(DelayedRequest { request: Some((request, inner)), held });
         RequestState::Waiting { sleep, waiting }
+    }
+
+    fn refused(response: Response<Bytes>) -> Self {
+        RequestState::Refused { response: Some(Box::new(response)) }
     }
 }
 
@@ -116,7 +122,7 @@ where
                 let request = Request::from_parts(question.head, body);
                 RequestState::waiting(sleep, request, held, inner)
             }
-            NextStep::Respond(response) => RequestState::Refused { response: Some(response) },
+            NextStep::Respond(response) => RequestState::refused(response),
         }
     }
 }
@@ -133,7 +139,7 @@ where
             let next = match state.as_mut().project() {
                 StateProjected::Deciding { answer, deferred } => {
                     let answered = ready!(answer.as_mut().poll(cx));
-                    RequestState::decided(deferred.take().expect(POLLED_ONCE), answered)
+                    RequestState::decided(*deferred.take().expect(POLLED_ONCE), answered)
                 }
                 StateProjected::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(cx));
@@ -145,17 +151,15 @@ where
                     let response = ready!(future.poll(cx))?;
                     let (response, settling) = std::mem::take(held).finish(response);
                     let Some(settling) = settling else { return Poll::Ready(Ok(response)) };
-                    RequestState::Settling { settling, response: Some(response) }
+                    RequestState::Settling { settling, response: Some(Box::new(response)) }
                 }
                 StateProjected::Settling { settling, response } => {
                     ready!(settling.as_mut().poll(cx));
-                    return Poll::Ready(Ok(response.take().expect(POLLED_ONCE)));
+                    return Poll::Ready(Ok(*response.take().expect(POLLED_ONCE)));
                 }
                 StateProjected::Refused { response } => {
-                    return Poll::Ready(Ok(response
-                        .take()
-                        .expect(POLLED_ONCE)
-                        .map(GatedBody::own)));
+                    let response = *response.take().expect(POLLED_ONCE);
+                    return Poll::Ready(Ok(response.map(GatedBody::own)));
                 }
             };
             state.set(next);

@@ -7,10 +7,10 @@ use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use http::{HeaderName, Request, request, response};
 use tollgate::headers::{Dialect, PolicyName, RateLimitReply};
 use tollgate::{DecidedBy, Wait};
@@ -78,10 +78,14 @@ pub struct GateRequest {
     pub settles: bool,
     /// True if the gate should look for signs of misuse, as it does for the first requests of a layer.
     pub watching: bool,
-    pub(crate) dialects: Option<Arc<[Dialect]>>,
+    pub(crate) dialects: Option<LayerDialects>,
     pub(crate) layers: LayerNumbers,
     pub(crate) in_response: bool,
 }
+
+/// The header dialects that the user chose for a layer, each once. A copy for each request is cheaper than an `Arc`,
+/// whose count all processors would write to.
+pub(crate) type LayerDialects = ArrayVec<Dialect, { Dialect::ALL.len() }>;
 
 /// A gate's decision, and how to report it to clients.
 #[derive(Clone, Copy, Debug)]

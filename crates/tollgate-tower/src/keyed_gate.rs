@@ -214,7 +214,9 @@ impl<C: Clock + 'static> KeyedGate<C> {
         };
         let mut policies = ArrayVec::<Policy<'_>, MAX_LIMITS>::new();
         policies.extend(self.limits.iter().zip(&outcomes).map(policy));
-        self.tell(question, &decision, &policies).holding(pass)
+        let mut verdict = self.tell(question, &decision, &policies);
+        verdict.admission = pass;
+        verdict
     }
 
     fn tell(
@@ -277,11 +279,12 @@ impl<C: Clock + 'static> Gate for KeyedGate<C> {
                 true => self.signs_of_misuse(question, found.then_some(key)),
                 false => None,
             };
-            let answered = match found {
+            let mut verdict = match found {
                 true => self.answer(question, key),
                 false => self.without_a_key(question, key),
             };
-            GateAnswer::Now(answered.warning(warning))
+            verdict.warning = warning;
+            GateAnswer::Now(verdict)
         })
     }
 }

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
-use crate::gate::{BoxFuture, Gate, GateAnswer, GateRequest};
+use crate::gate::{BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects};
 use crate::refusal::{RefusalFn, RefusedRequest};
 use crate::service::RateLimit;
 use crate::warning::{self, MisuseWatch, Warning};
@@ -68,7 +68,7 @@ pub(crate) struct LayerConfig {
     limits_preflights: bool,
     pub(crate) charge: Option<Arc<ChargeFn>>,
     pub(crate) refusal: Option<Arc<RefusalFn>>,
-    dialects: Option<Arc<[Dialect]>>,
+    dialects: Option<LayerDialects>,
     wait: Option<DelayOptions>,
     decision_in_response: bool,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
@@ -174,7 +174,9 @@ impl RateLimitLayer {
     /// the rules.
     #[must_use]
     pub fn headers(self, dialects: &[Dialect]) -> RateLimitLayer {
-        self.with(|config| config.dialects = Some(dialects.into()))
+        let chosen =
+            Dialect::ALL.into_iter().filter(|dialect| dialects.contains(dialect)).collect();
+        self.with(|config| config.dialects = Some(chosen))
     }
 
     /// Delays requests that a queue holds back, for at most `max`. A longer delay is a refusal, and so is every delay

@@ -20,7 +20,7 @@ use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::{
     Answer, Ask, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore, ReservationId,
-    RuleSet, RulesVersion,
+    RuleSet, RulesVersion, expect_ready,
 };
 
 use crate::charge::number;
@@ -51,10 +51,13 @@ where
     C: Clock + 'static,
 {
     fn ask(&self, question: &mut GateRequest) -> GateAnswer {
+        if self.answers_at_once() {
+            return GateAnswer::Now(expect_ready(decide(self, question)));
+        }
         GateAnswer::of(question, |question| {
             let gatekeeper = Arc::clone(self);
             async move {
-                let answered = decide(gatekeeper, &question).await;
+                let answered = decide(&gatekeeper, &question).await;
                 (question, answered)
             }
         })
@@ -62,7 +65,7 @@ where
 }
 
 async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
-    gatekeeper: Arc<Gatekeeper<S, C>>,
+    gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
 ) -> GateVerdict {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
@@ -98,8 +101,10 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
         reserved =
             gatekeeper.admit_by(RulesVersion::from_inner(version), &ask, settles, read).await;
     }
-    let pass =
-        reserved.id.map(|id| Box::new(RulesAdmission { gatekeeper, id }) as Box<dyn Admission>);
+    let pass = reserved.id.map(|id| {
+        let gatekeeper = Arc::clone(gatekeeper);
+        Box::new(RulesAdmission { gatekeeper, id }) as Box<dyn Admission>
+    });
     tell(question, &reserved.answer).holding(pass).warning(warning)
 }
 

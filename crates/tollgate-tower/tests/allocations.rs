@@ -1,5 +1,5 @@
-//! What a request costs in allocations: a counting allocator watches. The numbers are bounds; lower ones
-//! are welcome here.
+//! What a request costs in allocations, which a counting allocator watches, and the size of its future. The numbers
+//! are bounds; lower ones are welcome here.
 
 #[path = "../../tollgate/tests/counting/mod.rs"]
 mod counting;
@@ -84,4 +84,14 @@ fn a_request_costs_few_allocations() {
     assert!(settled <= usual + 2, "{settled} with what is settled later and its key");
     let draft = of_layer(&layer(&one).headers(&[Dialect::Draft]));
     assert!(draft <= usual, "{draft}");
+}
+
+#[test]
+fn the_future_is_little_more_than_that_of_the_inner_service() {
+    let mut service = layer(&["1000000000/second"]).layer(StaticHello);
+    let inner = size_of_val(&StaticHello.call(Request::new(())));
+    let mut request = Request::new(());
+    request.headers_mut().insert("x-api-key", HeaderValue::from_static("some-key"));
+    let outer = size_of_val(&service.call(request));
+    assert!(outer <= inner + 48, "{outer} bytes around {inner}");
 }

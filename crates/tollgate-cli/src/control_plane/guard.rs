@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderName, Method, Response, StatusCode, request};
 
-use crate::listeners::connection::ResponseBody;
 use crate::listeners::host::{self, Host};
+use crate::listeners::response_body::ResponseBody;
 use crate::listeners::tokens::Tokens;
 use crate::reply;
 
@@ -22,7 +22,7 @@ static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The caller, as the audit log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AdminCaller {
+pub(crate) struct AdminCaller {
     pub(super) peer: SocketAddr,
     /// The number of the token in its file, from 1.
     pub(super) token: Option<usize>,

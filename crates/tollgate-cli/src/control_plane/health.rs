@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 use crate::store::open_stores::OpenStores;
 use crate::store::{ServerGatekeeper, ServerStore};

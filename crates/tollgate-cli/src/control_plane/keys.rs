@@ -13,7 +13,7 @@ use tollgate_rules::{Override, key_text};
 use super::ControlPlane;
 use super::guard::AdminCaller;
 use super::unique_json::{self, ObjectError};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::peer_instances;
 use crate::reply;
 use crate::settings::parse_duration;

@@ -3,7 +3,7 @@
 use http::Response;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::metrics::Metrics;
 use crate::metrics::exposition::ExpositionFormat;
 

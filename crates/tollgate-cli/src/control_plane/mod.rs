@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::store::{ServerGatekeeper, ServerStore};
-use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
 use crate::key_names::KeyNames;
-use crate::listeners::connection::{Handler, ResponseBody};
-use crate::listeners::request_body::RequestBody;
+use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use crate::listeners::request_body::BodyError;
+use crate::listeners::response_body::ResponseBody;
 use crate::listeners::tokens::Tokens;
 use crate::live::LiveRules;
 use crate::metrics::Metrics;
@@ -54,13 +54,50 @@ pub(crate) struct ControlPlane {
 }
 
 impl Handler for ControlPlane {
-    async fn answer(
+    type Endpoint = AdminCaller;
+
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<AdminCaller> {
+        match self.check(head, peer) {
+            Ok(AdminAdmission::Public(open)) => Admission::Answered(reply::no_store(*open)),
+            Ok(AdminAdmission::Authorized(route, by)) => Admission::Admitted(AdmittedRequest {
+                endpoint: by,
+                body_bytes_max: route.body_bytes_max(&head.method),
+                deadline: None,
+            }),
+            Err(refused) => {
+                self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
+                Admission::Answered(reply::no_store(*refused))
+            }
+        }
+    }
+
+    /// Every change may have to wait for the store or the rules, and nothing here is in a hurry.
+    fn answer_at_once(
         &self,
-        head: &request::Parts,
-        body: &mut RequestBody,
-        peer: SocketAddr,
+        _: AdminCaller,
+        _: &mut ReceivedRequest<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        None
+    }
+
+    async fn answer_by(
+        &self,
+        by: AdminCaller,
+        request: ReceivedRequest<'_>,
     ) -> Response<ResponseBody> {
-        reply::no_store(self.act(head, body, peer).await)
+        let response = match AdminRoute::of(request.head.uri.path()) {
+            Some(route) => self.answer_route((route, by), &request).await,
+            None => reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH),
+        };
+        reply::no_store(response)
+    }
+
+    fn unreceived(
+        &self,
+        admitted: &AdmittedRequest<AdminCaller>,
+        problem: &BodyError,
+    ) -> Response<ResponseBody> {
+        reply::no_store(reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default()))
     }
 
     fn panicked(&self) -> Response<ResponseBody> {
@@ -69,25 +106,8 @@ impl Handler for ControlPlane {
 }
 
 impl ControlPlane {
-    async fn act(
-        &self,
-        head: &request::Parts,
-        body: &mut RequestBody,
-        peer: SocketAddr,
-    ) -> Response<ResponseBody> {
-        match self.admit(head, peer) {
-            Ok(AdminAdmission::Public(open)) => *open,
-            Ok(AdminAdmission::Authorized(route, by)) => {
-                self.answer_route((route, by), head, body).await
-            }
-            Err(refused) => {
-                self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
-                *refused
-            }
-        }
-    }
-
-    fn admit<'a>(
+    /// Checks the head of a request.
+    fn check<'a>(
         &self,
         head: &'a request::Parts,
         peer: SocketAddr,
@@ -123,40 +143,33 @@ impl ControlPlane {
     async fn answer_route(
         &self,
         (route, by): (AdminRoute<'_>, AdminCaller),
-        head: &request::Parts,
-        body: &mut RequestBody,
+        request: &ReceivedRequest<'_>,
     ) -> Response<ResponseBody> {
+        let head = request.head;
         let reads = guard::only_reads(head);
         match (route, &head.method) {
             (AdminRoute::Status, _) if reads => self.status(),
             (AdminRoute::Top, _) if reads => self.top(head.uri.query()),
             (AdminRoute::Status | AdminRoute::Top, _) => reply::method_not_allowed("GET, HEAD"),
             (AdminRoute::Rules, _) if reads => self.rules(),
-            (AdminRoute::Rules, &Method::PUT) => match read(body, RULES_BYTES_MAX as usize).await {
-                Ok(text) => self.put_rules(text, by).await,
-                Err(refused) => refused,
-            },
+            (AdminRoute::Rules, &Method::PUT) => self.put_rules(request.body.clone(), by).await,
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
             (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
             (AdminRoute::Reload, _) => reply::method_not_allowed("POST"),
-            (AdminRoute::Key(key), _) => self.key_by_method(key, head, body, by).await,
+            (AdminRoute::Key(key), _) => self.key_by_method(key, request, by).await,
         }
     }
 
     async fn key_by_method(
         &self,
         key: &str,
-        head: &request::Parts,
-        body: &mut RequestBody,
+        request: &ReceivedRequest<'_>,
         by: AdminCaller,
     ) -> Response<ResponseBody> {
-        match head.method {
+        match request.head.method {
             Method::GET | Method::HEAD => self.key(key, KeyRequest::Show, by).await,
             Method::DELETE => self.key(key, KeyRequest::Reset, by).await,
-            Method::POST => match read(body, CHANGE_BYTES_MAX).await {
-                Ok(change) => self.key(key, KeyRequest::Change(&change), by).await,
-                Err(refused) => refused,
-            },
+            Method::POST => self.key(key, KeyRequest::Change(request.body), by).await,
             _ => reply::method_not_allowed("GET, HEAD, POST, DELETE"),
         }
     }
@@ -197,8 +210,13 @@ impl AdminRoute<'_> {
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),
         })
     }
-}
 
-async fn read(body: &mut RequestBody, bytes_max: usize) -> Result<Bytes, Response<ResponseBody>> {
-    body.read(bytes_max).await.map_err(|problem| reply::no_body(&problem, bytes_max))
+    /// Maximum bytes of the body; `None` if it is not read.
+    fn body_bytes_max(&self, method: &Method) -> Option<usize> {
+        match self {
+            AdminRoute::Rules if method == Method::PUT => Some(RULES_BYTES_MAX as usize),
+            AdminRoute::Key(_) if method == Method::POST => Some(CHANGE_BYTES_MAX),
+            _ => None,
+        }
+    }
 }

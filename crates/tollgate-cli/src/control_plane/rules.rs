@@ -13,7 +13,7 @@ use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text}
 use super::ControlPlane;
 use super::guard::AdminCaller;
 use super::keys::override_json;
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::live::{FailedReload, ReloadOutcome, RulesOrigin};
 use crate::peer_instances;
 use crate::reply;

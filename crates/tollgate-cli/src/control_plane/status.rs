@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate_redis::SharedStats;
 
 use super::{ControlPlane, health, rules};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::live::{FailedReload, RulesOrigin, WatchMethod};
 use crate::reply;
 use crate::store::open_stores::StoreFigures;

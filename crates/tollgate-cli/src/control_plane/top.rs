@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::ControlPlane;
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 use crate::top::{TopEntry, TopOrder, WINDOW_US};
 

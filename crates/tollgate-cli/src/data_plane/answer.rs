@@ -7,7 +7,7 @@ use tollgate::headers::{Dialect, FieldText, ProblemDetails, RateLimitField, Rate
 use tollgate::{Refusal, Wait};
 use tollgate_rules::{Answer, Enforcement, JudgedLimit, MissingFacts, ReservationId};
 
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply::{self, write_display, write_json_text};
 
 /// Room for the text of most header fields together.

@@ -8,8 +8,8 @@ use tollgate_rules::RulesVersion;
 use super::answer::{write_decision, write_missing_facts};
 use super::check_service::CheckService;
 use super::json::read_batch;
-use crate::listeners::connection::ResponseBody;
-use crate::listeners::request_body::RequestBody;
+use crate::listeners::handler::ReceivedRequest;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 
 /// Bytes reserved for one decision.
@@ -17,11 +17,10 @@ const DECISION_BYTES: usize = 512;
 
 pub(super) async fn answer(
     checks: &CheckService,
-    body: &[u8],
-    request: &mut RequestBody,
+    request: &mut ReceivedRequest<'_>,
 ) -> Response<ResponseBody> {
     // All are read before the first is decided: a batch with an error in it charges nothing.
-    let batch = match read_batch(body) {
+    let batch = match read_batch(request.body) {
         Ok(batch) => batch,
         Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
     };

@@ -5,7 +5,7 @@ use http::{Response, StatusCode};
 use super::answer;
 use super::check_service::CheckService;
 use super::json::{CHECK_FIELDS, CheckBody};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 
 pub(super) async fn answer(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {

@@ -14,7 +14,7 @@ use super::answer::{ResponseContent, respond, status_of};
 use super::check_service::CheckService;
 use super::facts::RequestHeaders;
 use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply::{self, write_display};
 
 /// Bytes reserved for a problem document.

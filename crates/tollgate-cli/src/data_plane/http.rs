@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
-use bytes::Bytes;
+use tollgate_rules::expect_ready;
 
 use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
 use super::{DataContext, batch, check, envoy, forward_auth, reserve};
-use crate::listeners::connection::{Handler, ResponseBody};
+use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
 use crate::listeners::host;
-use crate::listeners::request_body::RequestBody;
+use crate::listeners::request_body::BodyError;
+use crate::listeners::response_body::ResponseBody;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use crate::reply;
@@ -115,40 +116,64 @@ fn is_from_browser_page(headers: &HeaderMap) -> bool {
 }
 
 impl Handler for DataPlane {
-    async fn answer(
+    type Endpoint = DataRoute;
+
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<DataRoute> {
+        match self.find_route(head, peer) {
+            Ok(route) => Admission::Admitted(AdmittedRequest {
+                endpoint: route,
+                body_bytes_max: route.body_bytes_max(),
+                deadline: None,
+            }),
+            Err(refusal) => Admission::Answered(*refusal),
+        }
+    }
+
+    fn answer_at_once(
         &self,
-        head: &request::Parts,
-        body: &mut RequestBody,
-        peer: SocketAddr,
+        route: DataRoute,
+        request: &mut ReceivedRequest<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        if !self.checks.gatekeeper.answers_at_once() {
+            return None;
+        }
+        let checks = &self.checks;
+        Some(match route {
+            DataRoute::Check => expect_ready(check::answer(checks, request.body)),
+            DataRoute::ForwardAuth(proxy) => {
+                expect_ready(forward_auth::answer(checks, request.head, request.peer.ip(), proxy))
+            }
+            DataRoute::Batch => expect_ready(batch::answer(checks, request)),
+            _ => return None,
+        })
+    }
+
+    async fn answer_by(
+        &self,
+        route: DataRoute,
+        mut request: ReceivedRequest<'_>,
     ) -> Response<ResponseBody> {
-        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
-            return reply::unauthorized();
+        let (checks, body) = (&self.checks, request.body);
+        match route {
+            DataRoute::Check => check::answer(checks, body).await,
+            DataRoute::Batch => batch::answer(checks, &mut request).await,
+            DataRoute::Reserve => reserve::reserve(checks, body).await,
+            DataRoute::Commit => reserve::commit(checks, body).await,
+            DataRoute::Refund => reserve::refund(checks, body).await,
+            DataRoute::ForwardAuth(proxy) => {
+                forward_auth::answer(checks, request.head, request.peer.ip(), proxy).await
+            }
+            DataRoute::Json => envoy::json::answer(checks, body).await,
+            DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
         }
-        if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
-            let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
-            self.checks.warnings.dns_rebinding(peer.ip(), host, now);
-            return reply::error(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
-        }
-        let Some(route) = DataRoute::from_path(head.uri.path()) else {
-            return reply::error(StatusCode::NOT_FOUND, NO_SUCH_PATH);
-        };
-        if !route.accepts_method(&head.method) {
-            return reply::method_not_allowed(route.allowed_methods().unwrap_or_default());
-        }
-        if self.tokens.is_none()
-            && route.body_bytes_max().is_some()
-            && is_from_browser_page(&head.headers)
-        {
-            return reply::error(StatusCode::FORBIDDEN, BROWSER_PAGE_REFUSED);
-        }
-        let read = match route.body_bytes_max() {
-            None => Bytes::new(),
-            Some(bytes_max) => match body.read(bytes_max).await {
-                Ok(read) => read,
-                Err(problem) => return reply::no_body(&problem, bytes_max),
-            },
-        };
-        self.dispatch(route, head, (&read, body), peer).await
+    }
+
+    fn unreceived(
+        &self,
+        admitted: &AdmittedRequest<DataRoute>,
+        problem: &BodyError,
+    ) -> Response<ResponseBody> {
+        reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default())
     }
 
     fn panicked(&self) -> Response<ResponseBody> {
@@ -157,26 +182,35 @@ impl Handler for DataPlane {
 }
 
 impl DataPlane {
-    async fn dispatch(
+    /// The route of a request that may use it; `Err` is the response to others.
+    fn find_route(
         &self,
-        route: DataRoute,
         head: &request::Parts,
-        (body, request): (&[u8], &mut RequestBody),
         peer: SocketAddr,
-    ) -> Response<ResponseBody> {
-        let checks = &self.checks;
-        match route {
-            DataRoute::Check => check::answer(checks, body).await,
-            DataRoute::Batch => batch::answer(checks, body, request).await,
-            DataRoute::Reserve => reserve::reserve(checks, body).await,
-            DataRoute::Commit => reserve::commit(checks, body).await,
-            DataRoute::Refund => reserve::refund(checks, body).await,
-            DataRoute::ForwardAuth(proxy) => {
-                forward_auth::answer(checks, head, peer.ip(), proxy).await
-            }
-            DataRoute::Json => envoy::json::answer(checks, body).await,
-            DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
+    ) -> Result<DataRoute, Box<Response<ResponseBody>>> {
+        let refuse = |status, message| Err(Box::new(reply::error(status, message)));
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
+            return Err(Box::new(reply::unauthorized()));
         }
+        if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
+            let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
+            self.checks.warnings.dns_rebinding(peer.ip(), host, now);
+            return refuse(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
+        }
+        let Some(route) = DataRoute::from_path(head.uri.path()) else {
+            return refuse(StatusCode::NOT_FOUND, NO_SUCH_PATH);
+        };
+        if !route.accepts_method(&head.method) {
+            let allowed = route.allowed_methods().unwrap_or_default();
+            return Err(Box::new(reply::method_not_allowed(allowed)));
+        }
+        if self.tokens.is_none()
+            && route.body_bytes_max().is_some()
+            && is_from_browser_page(&head.headers)
+        {
+            return refuse(StatusCode::FORBIDDEN, BROWSER_PAGE_REFUSED);
+        }
+        Ok(route)
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use check_service::CheckService;
 
 use crate::key_names::KeyNames;
-use crate::listeners::connection::Handler;
+use crate::listeners::handler::Handler;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use crate::listeners::watchdog::ConnectionTimeouts;

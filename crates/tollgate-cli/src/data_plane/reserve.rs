@@ -10,7 +10,7 @@ use super::answer;
 use super::check_service::CheckService;
 use super::facts::{identify_caller, rules_for_identity, stated_facts};
 use super::json::{COMMIT_FIELDS, CheckBody, REFUND_FIELDS, RESERVE_FIELDS};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 
 /// Lifetime of a reservation without `expires_in_ms`.

@@ -1,34 +1,29 @@
 //! One HTTP/1.1 or HTTP/2 connection: reads requests and writes responses until either side closes.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, EXPECT, HOST, HeaderValue};
-use http::{Request, Response, StatusCode, Version, request};
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use super::allowance::{Allowance, SharedAllowance};
+use super::allowance::SharedAllowance;
+use super::answering::Answering;
 use super::graceful_close::shutdown_and_drain;
+use super::handler::Handler;
 use super::protocol::Protocol;
-use super::request_body::{BODY_ALLOWANCE_LIMITS, DISCARD_BYTES_MAX, RequestBody};
+use super::request_body::{BODY_ALLOWANCE_LIMITS, DISCARD_BYTES_MAX};
 use super::response_body::InFlightRequest;
-pub(crate) use super::response_body::ResponseBody;
 use super::watchdog::{ConnectionActivity, ConnectionOrder, ConnectionTimeouts};
 use crate::metrics::responses::ResponseCounts;
-use crate::reply;
 
 /// Maximum bytes of the head of a request, and of buffered output.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
@@ -44,26 +39,6 @@ const TOO_MANY_CONNECTIONS_REPLY: &[u8] =
     retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
     {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
 
-/// Answers the requests of a listener.
-pub(crate) trait Handler: Send + Sync + 'static {
-    /// Maximum concurrent requests on an HTTP/2 connection.
-    const STREAMS_MAX: u32 = 100;
-
-    /// HTTP versions offered in the TLS handshake, the preferred one first.
-    const VERSIONS: &'static [&'static str] = &["h2", "http/1.1"];
-
-    /// Answers a request. Errors are responses too, and the body need not be read.
-    fn answer(
-        &self,
-        head: &request::Parts,
-        body: &mut RequestBody,
-        peer: SocketAddr,
-    ) -> impl Future<Output = Response<ResponseBody>> + Send;
-
-    /// The response if `answer` panics, which is a bug.
-    fn panicked(&self) -> Response<ResponseBody>;
-}
-
 /// The HTTP protocol of a listener, shared by all its connections.
 pub(crate) struct HttpProtocol<H> {
     pub(crate) handler: H,
@@ -72,9 +47,9 @@ pub(crate) struct HttpProtocol<H> {
     /// Set while the server stops: responses then ask the peer to close the connection.
     pub(crate) stopping: Arc<AtomicBool>,
     /// Counts responses by status.
-    responses: Arc<ResponseCounts>,
+    pub(super) responses: Arc<ResponseCounts>,
     /// Memory budget of request bodies and their responses.
-    body_allowance: Arc<SharedAllowance>,
+    pub(super) body_allowance: Arc<SharedAllowance>,
     connection_builder: auto::Builder<TokioExecutor>,
 }
 
@@ -166,7 +141,7 @@ async fn serve_requests<S, H>(
         let (protocol, activity) = (protocol.clone(), activity.clone());
         service_fn(move |request| {
             let answering = InFlightRequest::begin(&activity, request.version());
-            answer(protocol.clone(), answering, request, peer)
+            Answering::begin(&protocol, answering, request, peer)
         })
     };
     let mut connection =
@@ -207,63 +182,6 @@ where
         ConnectionOrder::Finish | ConnectionOrder::Abort => Poll::Ready(()),
     })
     .await;
-}
-
-async fn answer<H: Handler>(
-    protocol: Arc<HttpProtocol<H>>,
-    answering: InFlightRequest,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Result<Response<ResponseBody>, Infallible> {
-    let (head, incoming) = request.into_parts();
-    let allowance = Allowance::new(&protocol.body_allowance);
-    let mut body =
-        RequestBody::new(incoming, protocol.timeouts.body, allowance, answering.activity().clone());
-    let mut response = if let Some(problem) = host_problem(&head) {
-        reply::error(StatusCode::BAD_REQUEST, problem)
-    } else {
-        let mut answer = pin!(protocol.handler.answer(&head, &mut body, peer));
-        poll_fn(|context| {
-            // A panic in one answer must end neither the connection nor the worker.
-            let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(protocol.handler.panicked()))
-        })
-        .await
-    };
-    let (mut allowance, rest) = body.into_parts();
-    if !allowance.try_resize(response.body().len()) {
-        response = reply::no_room();
-        allowance.release();
-    }
-    protocol.responses.count(response.status());
-    if head.version == Version::HTTP_2 {
-        // Dropping an incomplete body resets its stream, and many clients then discard the response. So the rest is read
-        // in a task of its own, while the response is sent; there are at most as many tasks as streams. A client that
-        // expects `100 Continue` has not sent anything.
-        if rest.is_open() && !head.headers.contains_key(EXPECT) {
-            tokio::spawn(rest.discard());
-        }
-    } else if protocol.stopping.load(Ordering::Relaxed) {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response.body_mut().hold_until_sent(answering, allowance);
-    Ok(response)
-}
-
-/// Error in the `Host` field (RFC 9112, section 3.2): if there are two, a proxy and this server may choose different
-/// ones. HTTP/1.0 does not need it, and HTTP/2 has `:authority` instead.
-fn host_problem(head: &request::Parts) -> Option<&'static str> {
-    if head.version > Version::HTTP_11 {
-        return None;
-    }
-    let mut hosts = head.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (None, _) if head.version == Version::HTTP_11 => {
-            Some("An HTTP/1.1 request needs the header field `Host`.")
-        }
-        (_, Some(_)) => Some("A request has at most one header field `Host`."),
-        _ => None,
-    }
 }
 
 /// A stream that reports received bytes to the activity of its connection.
@@ -341,27 +259,81 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
 mod tests {
     use std::io::{Read, Write};
 
+    use http::{Response, StatusCode, request};
+
     use super::*;
     use crate::listeners::connection_caps::ConnectionCaps;
+    use crate::listeners::handler::{Admission, AdmittedRequest, ReceivedRequest};
+    use crate::listeners::request_body::BodyError;
+    use crate::listeners::response_body::ResponseBody;
     use crate::listeners::workers::{NewConnection, Workers};
+    use crate::reply;
 
-    /// A handler that panics on one path.
+    /// A handler that panics in the step that the path names.
     struct PanickingHandler;
 
+    /// Step of an answer.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum AnswerStep {
+        AtOnce,
+        Body,
+        Waiting,
+        None,
+    }
+
     impl Handler for PanickingHandler {
-        async fn answer(
+        type Endpoint = AnswerStep;
+
+        fn admit(&self, head: &request::Parts, _: SocketAddr) -> Admission<AnswerStep> {
+            let endpoint = match head.uri.path() {
+                "/bug" => panic!("this test's bug"),
+                "/at-once" => AnswerStep::AtOnce,
+                "/body" => AnswerStep::Body,
+                "/waiting" => AnswerStep::Waiting,
+                _ => AnswerStep::None,
+            };
+            let body_bytes_max = (endpoint == AnswerStep::Body).then_some(9);
+            Admission::Admitted(AdmittedRequest { endpoint, body_bytes_max, deadline: None })
+        }
+
+        fn answer_at_once(
             &self,
-            head: &request::Parts,
-            _: &mut RequestBody,
-            _: SocketAddr,
+            endpoint: AnswerStep,
+            request: &mut ReceivedRequest<'_>,
+        ) -> Option<Response<ResponseBody>> {
+            let fails = matches!(endpoint, AnswerStep::AtOnce | AnswerStep::Body);
+            assert!(!fails, "this test's bug: {:?}", request.body);
+            None
+        }
+
+        async fn answer_by(
+            &self,
+            endpoint: AnswerStep,
+            _: ReceivedRequest<'_>,
         ) -> Response<ResponseBody> {
-            assert_ne!(head.uri.path(), "/bug", "this test's bug");
+            tokio::task::yield_now().await;
+            assert!(endpoint != AnswerStep::Waiting, "this test's bug");
             reply::json(StatusCode::OK, "{}")
+        }
+
+        fn unreceived(
+            &self,
+            _: &AdmittedRequest<AnswerStep>,
+            problem: &BodyError,
+        ) -> Response<ResponseBody> {
+            reply::no_body(problem, 9)
         }
 
         fn panicked(&self) -> Response<ResponseBody> {
             reply::panicked()
         }
+    }
+
+    #[test]
+    fn the_future_of_an_answer_is_small() {
+        let bytes = size_of::<Answering<PanickingHandler>>();
+        println!("future of an answer: {bytes} bytes");
+        assert!(bytes <= 1 << 10, "{bytes}");
     }
 
     #[test]
@@ -390,14 +362,23 @@ mod tests {
         let stream = crate::listeners::socket::AcceptedStream::Tcp(stream);
         runtime.block_on(workers.assign(NewConnection { stream, peer, permit: place }));
 
-        for (path, want) in
-            [("/bug", "HTTP/1.1 500"), ("/", "HTTP/1.1 200"), ("/bug", "HTTP/1.1 500")]
-        {
-            write!(client, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let rows = [
+            ("/bug", 500),
+            ("/", 200),
+            ("/bug", 500),
+            ("/at-once", 500),
+            ("/body", 500),
+            ("/waiting", 500),
+            ("/", 200),
+        ];
+        for (path, want) in rows {
+            let want = format!("HTTP/1.1 {want}");
+            let body = if path == "/body" { "content-length: 1\r\n\r\nx" } else { "\r\n" };
+            write!(client, "GET {path} HTTP/1.1\r\nhost: a\r\n{body}").unwrap();
             let mut said = vec![0; 1_024];
             let length = client.read(&mut said).unwrap();
             let said = String::from_utf8_lossy(&said[..length]);
-            assert!(said.starts_with(want), "{path}: {said}");
+            assert!(said.starts_with(&want), "{path}: {said}");
         }
     }
 }

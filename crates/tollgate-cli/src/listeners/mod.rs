@@ -8,13 +8,16 @@
 pub(crate) mod accept;
 pub(crate) mod address;
 pub(crate) mod allowance;
+mod answering;
+mod call_deadline;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;
 pub(crate) mod graceful_close;
+pub(crate) mod handler;
 pub(crate) mod host;
 pub(crate) mod protocol;
 pub(crate) mod request_body;
-mod response_body;
+pub(crate) mod response_body;
 pub(crate) mod service;
 pub(crate) mod socket;
 pub(crate) mod tls;

@@ -5,9 +5,10 @@
 //! its reply.
 
 use std::future::poll_fn;
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,11 +41,15 @@ pub(crate) enum BodyError {
     Broken,
     /// The bodies of other requests use up the allowance.
     NoRoom,
+    /// The deadline that the client set has passed.
+    DeadlinePassed,
 }
 
 /// The body of a request.
 pub(crate) struct RequestBody {
     unread: UnreadBody,
+    /// Pieces of a body that did not arrive at once. Bound: the `bytes_max` of the endpoint.
+    received: Vec<u8>,
     /// Covers the bytes that were read, then the reply.
     allowance: Allowance,
 }
@@ -69,38 +74,40 @@ impl RequestBody {
     ) -> RequestBody {
         let activity = Some(activity);
         let rest = UnreadBody { incoming, timeout, timer: None, activity, is_awaited: false };
-        RequestBody { unread: rest, allowance }
+        RequestBody { unread: rest, received: Vec::new(), allowance }
     }
 
-    /// Reads the whole body, at most `bytes_max` bytes.
-    pub(crate) async fn read(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+    /// Receives the whole body, at most `bytes_max` bytes.
+    pub(super) fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes_max: usize,
+    ) -> Poll<Result<Bytes, BodyError>> {
         if self.unread.incoming.size_hint().lower() > bytes_max as u64 {
-            return Err(BodyError::TooLarge);
+            return Poll::Ready(Err(BodyError::TooLarge));
         }
-        let mut parts = Vec::new();
-        while let Some(data) = self.unread.next().await {
+        while let Some(data) = ready!(self.unread.poll_next(context)) {
             let data = data?;
-            let bytes = parts.len() + data.len();
+            let bytes = self.received.len() + data.len();
             if bytes > bytes_max {
-                return Err(BodyError::TooLarge);
+                return Poll::Ready(Err(BodyError::TooLarge));
             }
             if !self.allowance.try_cover(bytes) {
-                return Err(BodyError::NoRoom);
+                return Poll::Ready(Err(BodyError::NoRoom));
             }
-            if parts.is_empty() && self.unread.incoming.is_end_stream() {
-                return Ok(data);
+            if self.received.is_empty() && self.unread.incoming.is_end_stream() {
+                return Poll::Ready(Ok(data));
             }
             // Every piece is copied, even the first: a piece would keep the whole read buffer alive while the rest
             // arrives.
-            parts.extend_from_slice(&data);
+            self.received.extend_from_slice(&data);
         }
-        Ok(parts.into())
+        Poll::Ready(Ok(take(&mut self.received).into()))
     }
 
-    /// Returns true if there is room for a reply of about this many bytes. Called before anything is charged, because a
-    /// reply without room is replaced by an error.
-    pub(crate) fn has_room_for(&mut self, reply_bytes: usize) -> bool {
-        self.allowance.try_cover(reply_bytes)
+    /// Covers the bytes that were received, then the reply.
+    pub(super) fn allowance(&mut self) -> &mut Allowance {
+        &mut self.allowance
     }
 
     /// The allowance, for the reply, and the unread rest.
@@ -124,7 +131,7 @@ impl UnreadBody {
             return;
         }
         while self.is_open()
-            && let Some(Ok(data)) = self.next().await
+            && let Some(Ok(data)) = poll_fn(|context| self.poll_next(context)).await
             && data.len() <= left
         {
             left -= data.len();
@@ -132,23 +139,20 @@ impl UnreadBody {
     }
 
     /// The next piece; empty for a frame without data.
-    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
-        poll_fn(|context| {
-            if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
-                return Poll::Ready(Some(Err(BodyError::TooSlow)));
-            }
-            if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
-                self.set_awaited(false);
-                return Poll::Ready(frame.map(|frame| match frame {
-                    Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
-                    Err(_) => Err(BodyError::Broken),
-                }));
-            }
-            self.set_awaited(true);
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
-            timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
-        })
-        .await
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if self.timer.as_ref().is_some_and(|timer| timer.is_elapsed()) {
+            return Poll::Ready(Some(Err(BodyError::TooSlow)));
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+            self.set_awaited(false);
+            return Poll::Ready(frame.map(|frame| match frame {
+                Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
+                Err(_) => Err(BodyError::Broken),
+            }));
+        }
+        self.set_awaited(true);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+        timer.as_mut().poll(context).map(|()| Some(Err(BodyError::TooSlow)))
     }
 
     fn set_awaited(&mut self, awaited: bool) {

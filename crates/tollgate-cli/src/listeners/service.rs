@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::connection::{Handler, HttpProtocol};
+use super::connection::HttpProtocol;
+use super::handler::Handler;
 use super::protocol::Protocol;
 use super::tls::Certificate;
 use super::watchdog::ConnectionTimeouts;

@@ -9,8 +9,8 @@ use http::{Method, Response, StatusCode, Version, request};
 
 use super::code::{GrpcCode, GrpcCodeCounters};
 use super::frame::{self, FrameError, MESSAGE_BYTES_MAX, PREFIX_BYTES};
-use crate::listeners::connection::ResponseBody;
-use crate::listeners::request_body::{BodyError, RequestBody};
+use crate::listeners::request_body::BodyError;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 
 /// The framed reply message, or an error.
@@ -70,9 +70,12 @@ fn is_grpc(kind: &[u8]) -> bool {
         || kind.eq_ignore_ascii_case(b"application/grpc+proto")
 }
 
-/// Reads the message of a call.
-pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, GrpcError> {
-    let body = body.read(PREFIX_BYTES + MESSAGE_BYTES_MAX).await.map_err(|error| match error {
+/// Maximum bytes of the body of a call.
+pub(super) const BODY_BYTES_MAX: usize = PREFIX_BYTES + MESSAGE_BYTES_MAX;
+
+/// The error of a call whose body did not arrive.
+pub(super) fn body_error(problem: &BodyError) -> GrpcError {
+    match problem {
         BodyError::TooLarge => MESSAGE_TOO_LONG,
         BodyError::TooSlow => {
             GrpcError::new(GrpcCode::DeadlineExceeded, "The message took too long to arrive.")
@@ -82,8 +85,13 @@ pub(super) async fn read(body: &mut RequestBody) -> Result<Bytes, GrpcError> {
             GrpcCode::ResourceExhausted,
             "Too many long messages are being read: call again in a second.",
         ),
-    })?;
-    frame::decode(&body).map_err(|error| match error {
+        BodyError::DeadlinePassed => DEADLINE_EXCEEDED,
+    }
+}
+
+/// The message in the body of a call.
+pub(super) fn message(body: &[u8]) -> Result<&[u8], GrpcError> {
+    frame::decode(body).map_err(|error| match error {
         FrameError::Truncated => GrpcError::new(GrpcCode::Internal, "The message is incomplete."),
         FrameError::TrailingBytes => {
             GrpcError::new(GrpcCode::Internal, "There are bytes after the message: send one message.")

@@ -1,12 +1,8 @@
 //! The deadline of a call: `grpc-timeout`.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
 use std::time::Duration;
 
 use http::HeaderMap;
-use tokio::time::{Sleep, sleep};
 
 /// Maximum digits of a timeout.
 const DIGITS_MAX: usize = 8;
@@ -31,29 +27,9 @@ fn parse(text: &[u8]) -> Option<Duration> {
     })
 }
 
-/// Runs `work` with a timeout. `None` if it is not done in time; then it is dropped. Work that is done on its first poll
-/// sets no timer.
-pub(super) async fn within<T>(
-    timeout: Option<Duration>,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let Some(timeout) = timeout else { return Some(work.await) };
-    let mut work = pin!(work);
-    let mut timer: Option<Pin<Box<Sleep>>> = None;
-    poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
-            return Poll::Ready(Some(done));
-        }
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        timer.as_mut().poll(context).map(|()| None)
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::{pending, ready};
 
     #[test]
     fn a_timeout_is_a_number_and_a_unit() {
@@ -79,14 +55,5 @@ mod tests {
         for (text, want) in rows {
             assert_eq!(parse(text.as_bytes()), want, "{text}");
         }
-    }
-
-    #[test]
-    fn work_that_is_never_done_is_dropped() {
-        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let short = Some(Duration::from_nanos(1));
-        assert_eq!(clock.block_on(within(short, pending::<()>())), None);
-        assert_eq!(clock.block_on(within(Some(Duration::ZERO), ready(1))), Some(1), "done at once");
-        assert_eq!(clock.block_on(within(None, ready(1))), Some(1));
     }
 }

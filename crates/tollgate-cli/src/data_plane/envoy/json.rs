@@ -14,7 +14,7 @@ use super::service::{REFUSED_STATUS, RlsDecision, decide, descriptor_status};
 use crate::data_plane::answer::{ResponseContent, respond_in_dialects, write_number};
 use crate::data_plane::check_service::CheckService;
 use crate::data_plane::json::reader::{self, JsonError, JsonReader};
-use crate::listeners::connection::ResponseBody;
+use crate::listeners::response_body::ResponseBody;
 use crate::reply::{self, write_json_text};
 use tollgate_rules::descriptors::{DESCRIPTORS_MAX, DescriptorAnswer, ENTRIES_MAX};
 

@@ -20,14 +20,17 @@ mod service;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ::http::{Response, request};
+use tollgate_rules::expect_ready;
 
 use super::DataContext;
 use super::check_service::CheckService;
 use super::facts::escape_non_utf8;
-use crate::listeners::connection::{Handler, ResponseBody};
-use crate::listeners::request_body::RequestBody;
+use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use crate::listeners::request_body::BodyError;
+use crate::listeners::response_body::ResponseBody;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use call::{GrpcError, GrpcResult};
@@ -93,22 +96,47 @@ impl Handler for EnvoyListener {
     /// HTTP/2 only: gRPC needs it.
     const VERSIONS: &'static [&'static str] = &["h2"];
 
-    async fn answer(
-        &self,
-        head: &request::Parts,
-        body: &mut RequestBody,
-        _: SocketAddr,
-    ) -> Response<ResponseBody> {
+    type Endpoint = GrpcMethod;
+
+    fn admit(&self, head: &request::Parts, _: SocketAddr) -> Admission<GrpcMethod> {
         if let Some(refusal) = call::reject_non_grpc(head) {
-            return refusal;
+            return Admission::Answered(refusal);
         }
-        let outcome = match deadline::grpc_timeout(&head.headers) {
-            Ok(timeout) => {
-                let answered = deadline::within(timeout, self.call(head, body)).await;
-                answered.unwrap_or(Err(call::DEADLINE_EXCEEDED))
-            }
-            Err(()) => Err(call::INVALID_TIMEOUT),
-        };
+        match self.find_method(head) {
+            Ok((endpoint, deadline)) => Admission::Admitted(AdmittedRequest {
+                endpoint,
+                body_bytes_max: Some(call::BODY_BYTES_MAX),
+                deadline,
+            }),
+            Err(failed) => Admission::Answered(call::reply(Err(failed), &self.codes)),
+        }
+    }
+
+    fn answer_at_once(
+        &self,
+        method: GrpcMethod,
+        request: &mut ReceivedRequest<'_>,
+    ) -> Option<Response<ResponseBody>> {
+        self.checks.gatekeeper.answers_at_once().then(|| {
+            let outcome = expect_ready(self.call(method, request.body));
+            call::reply(outcome, &self.codes)
+        })
+    }
+
+    async fn answer_by(
+        &self,
+        method: GrpcMethod,
+        request: ReceivedRequest<'_>,
+    ) -> Response<ResponseBody> {
+        call::reply(self.call(method, request.body).await, &self.codes)
+    }
+
+    fn unreceived(
+        &self,
+        admitted: &AdmittedRequest<GrpcMethod>,
+        problem: &BodyError,
+    ) -> Response<ResponseBody> {
+        let outcome = self.refuse_oversized(admitted.endpoint, call::body_error(problem));
         call::reply(outcome, &self.codes)
     }
 
@@ -118,35 +146,48 @@ impl Handler for EnvoyListener {
 }
 
 impl EnvoyListener {
-    async fn call(&self, head: &request::Parts, body: &mut RequestBody) -> GrpcResult {
+    /// The method of an admitted call, and its deadline.
+    fn find_method(
+        &self,
+        head: &request::Parts,
+    ) -> Result<(GrpcMethod, Option<Duration>), GrpcError> {
+        let timeout = deadline::grpc_timeout(&head.headers).map_err(|()| call::INVALID_TIMEOUT)?;
         if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
             return Err(GrpcError::new(GrpcCode::Unauthenticated, TOKEN_REQUIRED));
         }
-        let Some(called) = GrpcMethod::from_path(head.uri.path()) else {
-            return Err(GrpcError::new(GrpcCode::Unimplemented, NO_SUCH_METHOD));
+        let method = GrpcMethod::from_path(head.uri.path())
+            .ok_or(GrpcError::new(GrpcCode::Unimplemented, NO_SUCH_METHOD))?;
+        Ok((method, timeout))
+    }
+
+    /// Calls a method with the body of a call.
+    async fn call(&self, method: GrpcMethod, body: &[u8]) -> GrpcResult {
+        let message = match call::message(body) {
+            Ok(message) => message,
+            Err(failed) => return self.refuse_oversized(method, failed),
         };
-        let message = match call::read(body).await {
-            Err(failed)
-                if failed == call::MESSAGE_TOO_LONG && called == GrpcMethod::ShouldRateLimit =>
-            {
-                return Ok(service::refuse_oversized_message(&self.checks));
-            }
-            message => message?,
-        };
-        match called {
+        match method {
             GrpcMethod::ShouldRateLimit => {
                 let request =
-                    RateLimitRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
+                    RateLimitRequest::read(message).map_err(|_| call::UNREADABLE_MESSAGE)?;
                 service::answer(&self.checks, &request).await
             }
             GrpcMethod::HealthCheck => {
                 let request =
-                    HealthCheckRequest::read(&message).map_err(|_| call::UNREADABLE_MESSAGE)?;
+                    HealthCheckRequest::read(message).map_err(|_| call::UNREADABLE_MESSAGE)?;
                 let stopping = self.stopping.load(Ordering::Relaxed);
                 health::check(&request.service, stopping)
                     .ok_or(GrpcError::new(GrpcCode::NotFound, NO_SUCH_SERVICE))
             }
         }
+    }
+
+    /// The outcome of a call without a message. A check whose message is too long is refused.
+    fn refuse_oversized(&self, method: GrpcMethod, failed: GrpcError) -> GrpcResult {
+        if failed == call::MESSAGE_TOO_LONG && method == GrpcMethod::ShouldRateLimit {
+            return Ok(service::refuse_oversized_message(&self.checks));
+        }
+        Err(failed)
     }
 }
 
