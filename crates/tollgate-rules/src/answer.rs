@@ -276,7 +276,7 @@ pub(crate) struct AnswerEntries(EntryLists);
 struct EntryLists {
     /// Bound: [`MAX_LIMITS`].
     limits: Vec<AnswerLimit>,
-    /// As many as limits.
+    /// The outcome of each limit.
     outcomes: Vec<Outcome>,
 }
 
