@@ -8,7 +8,8 @@
 //!
 //! - Counts are exact while there are at most k names.
 //! - occurrences ≥ count − error, always.
-//! - The smallest count is at most n/k in expectation after n counts.
+//! - The smallest count is at most n/k after n counts, always: a count adds at most 1 to the sum. In a flood of
+//!   names that come once it is only about √(2n/k).
 //! - Chance decides about more than that: a name is still without a slot after x · (m + 1) occurrences with a
 //!   probability below e^−x, where m is the smallest count of that time. So one with 10 · n/k occurrences is
 //!   missing about once in 20,000 times. Plain Space-Saving excludes that, and replaces an entry at
@@ -302,7 +303,8 @@ mod tests {
             (sketch.entries().count(), sketch.by_hash.len(), sketch.heap_positions.len()),
             (8, 8, 8)
         );
-        assert!((6_000..25_000).contains(&sketch.floor()), "{}", sketch.floor());
+        // With the smallest count m a slot grows once in m + 1 names: m is about √(2 · 100,000 / 8) = 158.
+        assert!((100..250).contains(&sketch.floor()), "{}", sketch.floor());
         sketch.clear();
         assert_eq!((sketch.entries().count(), sketch.floor()), (0, 0));
         sketch.count(1, |held| *held = 1);
