@@ -36,7 +36,8 @@ Commands:
   flood                    measure memory and fairness under a flood of new keys
   fuzz TARGET [SECONDS]    feed one fuzz target random input (default: 60 seconds):
                            algorithms, table, notation, paths, rules_file, identity,
-                           json_body, forwarded_headers, grpc or resp_commands
+                           json_body, forwarded_headers, plain_requests, grpc or
+                           resp_commands
   house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
                            --list prints every line that counts
   peers                    install the programs, proxies and clients that the tests start

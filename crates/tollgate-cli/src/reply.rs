@@ -1,5 +1,7 @@
 //! Responses that all HTTP listeners share: JSON documents and errors as JSON.
 
+mod http_reply;
+
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
@@ -9,6 +11,8 @@ use http::{HeaderValue, Response, StatusCode};
 use crate::data_plane::json::plain_prefix_len;
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
+
+pub(crate) use http_reply::{DecisionReply, HttpReply};
 
 /// Longest message, in characters: some repeat text of the request.
 const MESSAGE_CHARS_MAX: usize = 400;

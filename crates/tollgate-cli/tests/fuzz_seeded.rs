@@ -20,6 +20,11 @@ fn only_trusted_peers_say_what_is_asked_about() {
 }
 
 #[test]
+fn plain_requests_leave_no_doubt() {
+    seeded("plain_requests", bodies::plain_requests, 150_000, 60);
+}
+
+#[test]
 fn commands_are_read_whole_as_in_pieces() {
     seeded("resp_commands", bodies::resp_commands, 200_000, 160);
 }

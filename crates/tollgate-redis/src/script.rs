@@ -1,7 +1,6 @@
 //! The script: its text, its arguments and its replies. `lua/decide.lua` is the other half.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use sha1::{Digest, Sha1};
 use tollgate::algorithm::token_bucket::RefillTime;
@@ -18,6 +17,7 @@ use crate::transport::value::RedisValue;
 
 pub(crate) mod call;
 pub(crate) mod keys;
+mod plan;
 pub(crate) mod request;
 mod state;
 
@@ -30,6 +30,8 @@ mod tests;
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     [
         include_str!("lua/begin.lua"),
+        include_str!("lua/take.lua"),
+        include_str!("lua/general.lua"),
         include_str!("lua/token_bucket.lua"),
         include_str!("lua/leaky_bucket.lua"),
         include_str!("lua/fixed_window.lua"),
@@ -47,9 +49,6 @@ pub(crate) fn sha1_hex(text: &str) -> String {
     Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The most limits that a byte can name.
-const LIMITS_PER_BYTE_MAX: usize = 255;
-
 /// TTL of values written by a caller's clock, in milliseconds.
 const CALLER_TTL_MS: u64 = 3_600_000;
 /// Time for which a state is kept longer than it can matter, in milliseconds.
@@ -62,82 +61,12 @@ pub(crate) fn load() -> RedisCommand {
 
 /// Runs the script for these calls, by its name. All are of one instant and, in a cluster, one slot.
 pub(crate) fn assemble(calls: &[ScriptCall]) -> RedisCommand {
-    push_calls(RedisCommand::new("EVALSHA").arg(SHA1.as_str()), calls)
+    plan::push_calls(RedisCommand::new("EVALSHA").arg(SHA1.as_str()), calls)
 }
 
 /// Runs the script like [`assemble`], with its text: for a server that does not have it.
 pub(crate) fn eval(calls: &[ScriptCall]) -> RedisCommand {
-    push_calls(RedisCommand::new("EVAL").arg(TEXT.as_str()), calls)
-}
-
-fn push_calls(mut command: RedisCommand, calls: &[ScriptCall]) -> RedisCommand {
-    command.push_number(calls.iter().map(|call| call.keys.len() as u64).sum());
-    for key in calls.iter().flat_map(|call| &call.keys) {
-        command.push(key);
-    }
-    let mut limits = CallLimits::default();
-    let mut tokens = Vec::with_capacity(calls.len());
-    let mut bodies = Vec::new();
-    for call in calls {
-        match (&call.body, &call.limits[..]) {
-            (None, [limit]) => match limits.number(limit) {
-                number @ 1..=LIMITS_PER_BYTE_MAX => tokens.push(number as u8),
-                number => {
-                    tokens.push(0);
-                    bodies.push(body_with_limits(&take_one(), &[number]));
-                }
-            },
-            (body, list) => {
-                let numbers: Vec<usize> = list.iter().map(|limit| limits.number(limit)).collect();
-                tokens.push(0);
-                bodies.push(body_with_limits(body.as_ref().unwrap_or(&take_one()), &numbers));
-            }
-        }
-    }
-    match calls.first().and_then(|call| call.now) {
-        Some(now) => command.push_number(now),
-        None => command.push(""),
-    }
-    command.push(tokens);
-    for limit in limits.list {
-        command.push(limit);
-    }
-    for body in bodies.into_iter().rev() {
-        command.push(body);
-    }
-    command
-}
-
-/// The limits of one call of the script. Bound: those of the calls that travel together.
-#[derive(Default)]
-struct CallLimits<'a> {
-    list: Vec<&'a Arc<[u8]>>,
-    numbers: HashMap<&'a [u8], usize>,
-}
-
-impl<'a> CallLimits<'a> {
-    /// The number by which the script knows a limit, from 1 on.
-    fn number(&mut self, limit: &'a Arc<[u8]>) -> usize {
-        // Nearly always it is the limit that was asked about before, too.
-        if let Some(last) = self.list.last()
-            && Arc::ptr_eq(last, limit)
-        {
-            return self.list.len();
-        }
-        *self.numbers.entry(limit).or_insert_with(|| {
-            self.list.push(limit);
-            self.list.len()
-        })
-    }
-}
-
-fn body_with_limits(body: &ScriptBody, limits: &[usize]) -> Vec<u8> {
-    let mut bytes = body.head.clone();
-    for number in limits {
-        bytes.extend_from_slice(&(*number as u16).to_le_bytes());
-    }
-    bytes.extend_from_slice(&body.tail);
-    bytes
+    plan::push_calls(RedisCommand::new("EVAL").arg(TEXT.as_str()), calls)
 }
 
 /// Splits the reply: for each call the instant and its own part.
@@ -340,11 +269,6 @@ pub(crate) fn decide(asked: &[StoredCheck<'_>], places: &[usize], keys: usize) -
         push_cost(&mut tail, limit, cost);
     }
     ScriptBody { head: vec![operation::DECIDE, keys as u8, asked.len() as u8], tail }
-}
-
-/// One unit of one limit, where no byte can name it.
-fn take_one() -> ScriptBody {
-    ScriptBody { head: vec![operation::TAKE], tail: Vec::new() }
 }
 
 fn push_cost(bytes: &mut Vec<u8>, limit: &Limit, units: u64) {

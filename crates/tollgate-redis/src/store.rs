@@ -111,7 +111,7 @@ impl RedisStore {
         RedisStore {
             link: Link::start(url, options),
             instances: Arc::new(StoreInstances::new(options.prefix.as_str())),
-            key_namer: Arc::new(RedisKeyNamer::new(options)),
+            key_namer: Arc::new(RedisKeyNamer::new(options, url.slots)),
             time: options.time,
             state: Arc::default(),
             runtime: Handle::current(),
@@ -174,12 +174,12 @@ impl RedisStore {
         let limits = stored_state::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         if self.link.is_cluster() && !is_same(request.slots()) {
-            return self.answer_multi_slot(checks, when, outcomes, partly).await;
+            return Box::pin(self.answer_multi_slot(checks, when, outcomes, partly)).await;
         }
         let ScriptDecision { at, states, .. } =
             match self.decide_in_one_call(&request, when, outcomes).await {
                 Err(error) if error.class == ErrorClass::TryAgain => {
-                    return self.answer_multi_slot(checks, when, outcomes, partly).await;
+                    return Box::pin(self.answer_multi_slot(checks, when, outcomes, partly)).await;
                 }
                 told => told?,
             };
@@ -195,12 +195,12 @@ impl RedisStore {
         outcomes: &mut [Outcome],
     ) -> Result<ScriptDecision, StoreError> {
         if request.has_up_to() {
-            return self.decide_up_to(request, when, outcomes).await;
+            return Box::pin(self.decide_up_to(request, when, outcomes)).await;
         }
         let reply = self.call_for_request(request, when).await?;
         match self.read_decision(request, &reply, outcomes) {
             Some(told) => Ok(told),
-            None => self.decide_in_rust(request, reply, when, outcomes).await,
+            None => Box::pin(self.decide_in_rust(request, reply, when, outcomes)).await,
         }
     }
 

@@ -42,7 +42,17 @@ async fn a_shared_store_in_redis_conforms() {
 #[tokio::test]
 async fn a_shared_store_in_a_cluster_conforms() {
     let cluster = TestRedisCluster::start();
-    let url = StoreUrl::parse(&cluster.url()).expect("an address");
+    cluster_conforms(&cluster.url()).await;
+}
+
+#[tokio::test]
+async fn a_shared_store_in_a_cluster_with_shared_slots_conforms() {
+    let cluster = TestRedisCluster::with_primaries(3, false);
+    cluster_conforms(&format!("{}?slots=5", cluster.url())).await;
+}
+
+async fn cluster_conforms(url: &str) {
+    let url = StoreUrl::parse(url).expect("an address");
     let make = async || share(shared::connected(&url, options()).await);
     conformance::run_except(&[SEVERAL_SLOTS, BATCHES_IN_ORDER], make).await;
 }

@@ -3,10 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use tokio::time::Instant;
 use tollgate::algorithm::State;
-use tollgate::decision::MAX_LIMITS;
 use tollgate::{Check, Key, Limit, Micros, Outcome, Receipt, Store};
 
 use crate::blocks::KeyHash;
@@ -30,7 +28,7 @@ pub trait RemoteStore: Store<Error: RemoteError> + 'static {
 
     /// Decides like [`Store::decide_each`]: `outcomes` gets the outcome of each check and `seen` the states
     /// behind it, of which the caller makes the decision. There is at least one check and there are at most
-    /// [`MAX_LIMITS`], none of them with an empty key.
+    /// [`MAX_LIMITS`](tollgate::decision::MAX_LIMITS), none of them with an empty key.
     fn decide_with_states(
         &self,
         checks: &[Check<'_>],
@@ -133,13 +131,13 @@ impl LateKind {
 pub struct AnswerStates {
     /// The instant of the answer by the store's clock.
     pub answered_at: Micros,
-    /// The state of each check after it, in order.
-    pub states: ArrayVec<State, MAX_LIMITS>,
+    /// The state of each check after it, in order. Bound: one for each check.
+    pub states: Vec<State>,
     /// A bit for each check that no node answered: its outcome and state mean nothing. The others
     /// were charged as if those had admitted.
     pub failed_checks: u16,
-    /// Charges that were not granted, by check; the caller refunds them.
-    pub to_refund: ArrayVec<(usize, Receipt), MAX_LIMITS>,
+    /// Charges that were not granted, by check; the caller refunds them. Bound: one for each check.
+    pub to_refund: Vec<(usize, Receipt)>,
 }
 
 /// The request of an instance to hold units of a key.

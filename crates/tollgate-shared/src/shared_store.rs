@@ -38,6 +38,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tollgate::store::RequestList;
 use tollgate::store::join::join_all;
 use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
@@ -456,14 +457,46 @@ impl<R: RemoteStore> Store for SharedStore<R> {
         now: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
-        if let [check] = checks
-            && let Some(outcome) = self.inner.answer_without_store(check, now)
-        {
-            outcomes[0] = outcome;
-            return Ok(Decision::of_outcomes(checks, &outcomes[..1], now.instant()));
+        if let Some(decision) = self.decide_at_once(checks, now, outcomes) {
+            return Ok(decision);
         }
         // Apart and in a box: what is answered at once does not carry it around.
         Ok(Box::pin(self.inner.decide(checks, now, outcomes)).await)
+    }
+
+    /// Answers a single check by the refusal cache, a lease or `local_sync`.
+    #[inline]
+    fn decide_at_once(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let [check] = checks else { return None };
+        outcomes[0] = self.inner.answer_without_store(check, now)?;
+        Some(Decision::of_outcomes(checks, &outcomes[..1], now.instant()))
+    }
+
+    /// Sends up to [`BATCH_CALLS_MAX`] requests in order before the first answer is awaited, and the next ones
+    /// after the last answer. All of them have one deadline. A request that takes two calls may be executed
+    /// after later requests of its key, as in [`SharedStore::decide_batch`](Store::decide_batch).
+    async fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), Infallible> {
+        decisions.clear();
+        let (mut ranges, mut rest, now) = (requests.ranges(), outcomes, now.begin_operation());
+        while ranges.len() > 0 {
+            let futures = ranges.by_ref().take(BATCH_CALLS_MAX).map(|range| {
+                let own = rest.split_off_mut(..range.len()).expect("an outcome for each check");
+                self.decide_each(&requests.checks()[range], now, own)
+            });
+            decisions.extend(join_all(futures).await.into_iter().map(|Ok(decision)| decision));
+        }
+        Ok(())
     }
 
     /// Sends up to [`BATCH_CALLS_MAX`] requests in order before the first answer is awaited, and the next ones

@@ -174,8 +174,12 @@ impl RateLimitLayer {
     /// the rules.
     #[must_use]
     pub fn headers(self, dialects: &[Dialect]) -> RateLimitLayer {
-        let chosen =
-            Dialect::ALL.into_iter().filter(|dialect| dialects.contains(dialect)).collect();
+        let mut chosen = ArrayVec::new();
+        for dialect in dialects {
+            if !chosen.contains(dialect) {
+                chosen.push(*dialect);
+            }
+        }
         self.with(|config| config.dialects = Some(chosen))
     }
 

@@ -290,30 +290,40 @@ impl Decision {
         violated: u16,
         at: Micros,
     ) -> Decision {
-        let is_violated = |index: &usize| violated >> index & 1 == 1;
-        let enforced = |index: &usize| !checks[*index].shadow;
-        let indices = 0..checks.len();
-        // Both `min_by_key` and the reversed `max_by_key` return the first of equals.
-        let binding = match violated {
-            0 => indices.clone().filter(enforced).min_by_key(|index| outcomes[*index].remaining),
-            // A limit that was judged is a better reason than an unavailable store.
-            _ => indices
-                .clone()
-                .rev()
-                .filter(is_violated)
-                .max_by_key(|index| (outcomes[*index].is_known(), outcomes[*index].retry_after)),
-        };
-        let Some(binding) = binding else { return Decision::unlimited(at) };
-        let mut outcome = outcomes[binding];
-        if violated != 0 {
-            let waits = indices.clone().filter(is_violated).map(|one| outcomes[one].retry_after);
-            outcome.retry_after = waits.max().unwrap_or_default();
+        let (mut retry_after, mut delay) = (Wait::ZERO, Wait::ZERO);
+        let mut unusual = DecidedBy::Memory;
+        let mut binding: Option<(usize, &Outcome)> = None;
+        for (index, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
+            if outcome.decided_by.severity() > unusual.severity() {
+                unusual = outcome.decided_by;
+            }
+            // The first of equals is the binding one.
+            let (votes, binds) = if violated == 0 {
+                let less = |(_, other): (_, &Outcome)| outcome.remaining < other.remaining;
+                (!check.shadow, binding.is_none_or(less))
+            } else {
+                // A limit that was judged is a better reason than an unavailable store.
+                let rank = |outcome: &Outcome| (outcome.is_known(), outcome.retry_after);
+                let more = |(_, other): (_, &Outcome)| rank(outcome) > rank(other);
+                (violated >> index & 1 == 1, binding.is_none_or(more))
+            };
+            if votes {
+                retry_after = retry_after.max(outcome.retry_after);
+                delay = delay.max(outcome.delay);
+                if binds {
+                    binding = Some((index, outcome));
+                }
+            }
         }
-        let delays = indices.filter(enforced).map(|index| outcomes[index].delay);
-        outcome.delay = delays.max().filter(|_| violated == 0).unwrap_or_default();
+        let Some((binding, outcome)) = binding else { return Decision::unlimited(at) };
+        let mut outcome = *outcome;
+        if violated == 0 {
+            outcome.delay = delay;
+        } else {
+            (outcome.delay, outcome.retry_after) = (Wait::ZERO, retry_after);
+        }
         // An unusual decider of any limit is reported; otherwise that of the binding limit.
-        let unusual = outcomes.iter().map(|one| one.decided_by).max_by_key(|by| by.severity());
-        let decided_by = unusual.filter(|by| by.severity() > 0).unwrap_or(outcome.decided_by);
+        let decided_by = if unusual.severity() > 0 { unusual } else { outcome.decided_by };
         Decision {
             decided_by,
             binding: binding as u8,

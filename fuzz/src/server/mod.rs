@@ -12,11 +12,16 @@ mod forwarded_headers;
 #[path = "../../../crates/tollgate-cli/src/data_plane/envoy/frame.rs"]
 mod frame;
 mod grpc;
+#[path = "../../../crates/tollgate-cli/src/listeners/header_fields.rs"]
+mod header_fields;
 #[path = "../../../crates/tollgate-cli/src/data_plane/json/mod.rs"]
 mod json;
 mod json_body;
 #[path = "../../../crates/tollgate-cli/src/data_plane/envoy/messages.rs"]
 mod messages;
+#[path = "../../../crates/tollgate-cli/src/listeners/fast_lane/plain_request.rs"]
+mod plain_request;
+mod plain_requests;
 #[path = "../../../crates/tollgate-cli/src/data_plane/envoy/protobuf_reader.rs"]
 mod protobuf_reader;
 #[path = "../../../crates/tollgate-cli/src/data_plane/envoy/protobuf_writer.rs"]
@@ -34,4 +39,5 @@ use facts::escape_non_utf8;
 pub use forwarded_headers::forwarded_headers;
 pub use grpc::grpc;
 pub use json_body::json_body;
+pub use plain_requests::plain_requests;
 pub use resp_commands::resp_commands;

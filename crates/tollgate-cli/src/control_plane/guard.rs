@@ -111,12 +111,12 @@ fn is_from_another_site(head: &request::Parts) -> bool {
     }
     let Some(origin) = head.headers.get(ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    origin.is_none_or(|(_, host)| Some(host) != host::requested_host(head))
+    origin.is_none_or(|(_, host)| Some(host) != host::requested_host(&head.into()))
 }
 
 /// Returns true if the `Host` is a loopback address or localhost.
 fn names_loopback(head: &request::Parts) -> bool {
-    host::requested_host(head).and_then(Host::parse).is_some_and(Host::is_loopback)
+    host::requested_host(&head.into()).and_then(Host::parse).is_some_and(Host::is_loopback)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
 use crate::key_names::KeyNames;
-use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
 use crate::listeners::tokens::Tokens;
@@ -56,17 +56,19 @@ pub(crate) struct ControlPlane {
 impl Handler for ControlPlane {
     type Endpoint = AdminCaller;
 
-    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<AdminCaller> {
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<AdminCaller> {
         match self.check(head, peer) {
-            Ok(AdminAdmission::Public(open)) => Admission::Answered(reply::no_store(*open)),
-            Ok(AdminAdmission::Authorized(route, by)) => Admission::Admitted(AdmittedRequest {
-                endpoint: by,
-                body_bytes_max: route.body_bytes_max(&head.method),
-                deadline: None,
-            }),
+            Ok(AdminAdmission::Public(open)) => RequestAdmission::Answered(reply::no_store(*open)),
+            Ok(AdminAdmission::Authorized(route, by)) => {
+                RequestAdmission::Admitted(RoutedRequest {
+                    endpoint: by,
+                    body_bytes_max: route.body_bytes_max(&head.method),
+                    deadline: None,
+                })
+            }
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
-                Admission::Answered(reply::no_store(*refused))
+                RequestAdmission::Answered(reply::no_store(*refused))
             }
         }
     }
@@ -94,7 +96,7 @@ impl Handler for ControlPlane {
 
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<AdminCaller>,
+        admitted: &RoutedRequest<AdminCaller>,
         problem: &BodyError,
     ) -> Response<ResponseBody> {
         reply::no_store(reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default()))

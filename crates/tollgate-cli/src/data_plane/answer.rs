@@ -1,14 +1,12 @@
 //! An answer as an HTTP response: the decision in JSON, and the rate limit header fields.
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::StatusCode;
 use serde_json::json;
 use tollgate::headers::{Dialect, FieldText, ProblemDetails, RateLimitField, RateLimitReply};
 use tollgate::{Refusal, Wait};
 use tollgate_rules::{Answer, Enforcement, JudgedLimit, MissingFacts, ReservationId};
 
-use crate::listeners::response_body::ResponseBody;
-use crate::reply::{self, write_display, write_json_text};
+use crate::reply::{self, DecisionReply, HttpReply, write_display, write_json_text};
 
 /// Room for the text of most header fields together.
 const FIELDS_BYTES: usize = 224;
@@ -16,26 +14,18 @@ const FIELDS_BYTES: usize = 224;
 /// Room for the text of most decisions.
 const DECISION_BYTES: usize = 480;
 
-/// The response to a check: 200 or a refusal; 400 where facts are missing.
-pub(super) fn decision_response(
-    answer: &Answer,
-    reservation: Option<ReservationId>,
-) -> Response<ResponseBody> {
+/// The reply to a check: 200 or a refusal; 400 where facts are missing.
+pub(super) fn decision_reply(answer: &Answer, reservation: Option<ReservationId>) -> HttpReply {
     if let Some(missing) = answer.unanswered() {
         let mut out = Vec::with_capacity(DECISION_BYTES);
         write_missing_facts(&mut out, &missing);
-        return reply::json(StatusCode::BAD_REQUEST, out);
+        return reply::json(StatusCode::BAD_REQUEST, out).into();
     }
     let status = answer.refusal().map_or(StatusCode::OK, status_of);
-    let kind = const { HeaderValue::from_static("application/json") };
-    respond(
-        status,
-        ResponseContent { media_type: kind, bytes_hint: DECISION_BYTES },
-        answer,
-        |out, reply| {
-            write_decision(out, answer, reply, reservation);
-        },
-    )
+    let content = ResponseContent { media_type: "application/json", bytes_hint: DECISION_BYTES };
+    HttpReply::Decision(respond(status, content, answer, |out, reply| {
+        write_decision(out, answer, reply, reservation);
+    }))
 }
 
 /// The status of a refusal.
@@ -72,29 +62,25 @@ pub(super) fn write_missing_facts(out: &mut Vec<u8>, missing: &MissingFacts<'_>)
 #[derive(Debug)]
 pub(super) struct ResponseContent {
     /// Media type; not sent if the body is empty.
-    pub(super) media_type: HeaderValue,
+    pub(super) media_type: &'static str,
     /// Expected length in bytes.
     pub(super) bytes_hint: usize,
 }
 
-impl ResponseContent {
-    /// No body.
-    pub(super) fn empty() -> ResponseContent {
-        ResponseContent { media_type: const { HeaderValue::from_static("") }, bytes_hint: 0 }
-    }
-}
+/// No body.
+pub(super) const NO_BODY: ResponseContent = ResponseContent { media_type: "", bytes_hint: 0 };
 
-/// A response with the header fields of an answer.
+/// A reply with the header fields of an answer.
 pub(super) fn respond(
     status: StatusCode,
     content: ResponseContent,
     answer: &Answer,
     write_body: impl FnOnce(&mut Vec<u8>, &RateLimitReply<'_>),
-) -> Response<ResponseBody> {
+) -> DecisionReply {
     respond_in_dialects(answer.dialects(), status, content, answer, write_body)
 }
 
-/// A response with the header fields of an answer, in these dialects. The text of fields and body shares one
+/// A reply with the header fields of an answer, in these dialects. The text of fields and body shares one
 /// allocation.
 pub(super) fn respond_in_dialects(
     dialects: &[Dialect],
@@ -102,22 +88,14 @@ pub(super) fn respond_in_dialects(
     content: ResponseContent,
     answer: &Answer,
     write_body: impl FnOnce(&mut Vec<u8>, &RateLimitReply<'_>),
-) -> Response<ResponseBody> {
+) -> DecisionReply {
     let policies = answer.policies();
     let reply = answer.reply(&policies);
     let mut text = FieldText::with_capacity(FIELDS_BYTES + content.bytes_hint);
     for_each_field(answer, dialects, &reply, |field, write_value| text.add(field, write_value));
     let (fields, body) = text.finish_with_body(|out| write_body(out, &reply));
-
-    let kind = (!body.is_empty()).then_some((CONTENT_TYPE, content.media_type));
-    let mut response = Response::new(ResponseBody::from(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.reserve(fields.len() + usize::from(kind.is_some()));
-    for (name, value) in kind.into_iter().chain(fields.iter()) {
-        headers.insert(name, value);
-    }
-    response
+    let media_type = content.media_type;
+    DecisionReply { status, media_type, fields, meant_status: None, body, at: answer.at() }
 }
 
 /// Calls `tell` with each header field of an answer and a function that writes its value.

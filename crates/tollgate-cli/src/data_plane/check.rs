@@ -1,18 +1,17 @@
 //! `POST /v1/check`: one check, one decision.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 
 use super::answer;
 use super::check_service::CheckService;
 use super::json::{CHECK_FIELDS, CheckBody};
-use crate::listeners::response_body::ResponseBody;
-use crate::reply;
+use crate::reply::{self, HttpReply};
 
-pub(super) async fn answer(checks: &CheckService, body: &[u8]) -> Response<ResponseBody> {
+pub(super) async fn answer(checks: &CheckService, body: &[u8]) -> HttpReply {
     let check = match CheckBody::read(body, CHECK_FIELDS) {
         Ok(check) => check,
-        Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem),
+        Err(problem) => return reply::error(StatusCode::BAD_REQUEST, &problem).into(),
     };
     let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
-    answer::decision_response(&checks.decide_body(rules, &check, now).await, None)
+    answer::decision_reply(&checks.decide_body(rules, &check, now).await, None)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tollgate::Micros;
-use tollgate_rules::{Answer, Ask, Facts, RulesVersion};
+use tollgate_rules::{Answer, Ask, Facts, Identity, RulesVersion};
 
 use super::facts::{identify_caller, rules_for_identity, stated_facts};
 use super::json::CheckBody;
@@ -45,6 +45,38 @@ impl CheckService {
         let identity = identify_caller(identifying.as_deref(), &stated, now);
         let ask = self.ask(identity.complete(stated), check.cost);
         self.decide(rules, &ask, now).await
+    }
+
+    /// Decides several JSON checks in order, and calls `each` with every answer in order.
+    pub(super) async fn decide_bodies(
+        &self,
+        rules: &RulesVersion,
+        checks: &[CheckBody<'_>],
+        now: Micros,
+        mut each: impl FnMut(&Answer),
+    ) {
+        let (gatekeeper, timing) = (&self.gatekeeper, &self.timing);
+        let identities: Vec<Identity<'_>> = checks
+            .iter()
+            .map(|check| {
+                let rules = (!check.headers.is_empty()).then_some(&***rules);
+                identify_caller(rules, &stated_facts(check), now)
+            })
+            .collect();
+        let asks: Vec<Ask<'_>> = checks
+            .iter()
+            .zip(&identities)
+            .map(|(check, who)| self.ask(who.complete(stated_facts(check)), check.cost))
+            .collect();
+        let rules = RulesVersion::from_inner(Arc::clone(rules));
+        let at = gatekeeper.clock_instant(now);
+        let decided = timing.measure_many_at_once(asks.len(), || {
+            gatekeeper.decide_requests_at_once(rules, &asks, at, &mut each)
+        });
+        if let Err(rules) = decided {
+            let deciding = gatekeeper.decide_requests_by(rules, &asks, at, each);
+            timing.measure_many(asks.len(), deciding).await;
+        }
     }
 
     /// The request to the gatekeeper for a client that can handle an error about missing facts.

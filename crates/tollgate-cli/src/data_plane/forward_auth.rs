@@ -6,27 +6,27 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderName, HeaderValue, Response, StatusCode, request};
+use http::StatusCode;
 use tollgate::headers::ProblemDetails;
 use tollgate_rules::{Ask, Facts, Headers};
 
-use super::answer::{ResponseContent, respond, status_of};
+use super::answer::{NO_BODY, ResponseContent, respond, status_of};
 use super::check_service::CheckService;
 use super::facts::RequestHeaders;
 use super::forwarded::{ConflictingHeader, ForwardAuthProxy, ForwardedRequest};
-use crate::listeners::response_body::ResponseBody;
-use crate::reply::{self, write_display};
+use super::header_fields::HeaderFields;
+use crate::reply::{self, HttpReply, write_display};
 
 /// Bytes reserved for a problem document.
 const PROBLEM_BYTES: usize = 480;
 
 pub(super) async fn answer(
     checks: &CheckService,
-    head: &request::Parts,
+    headers: &impl HeaderFields,
     peer: IpAddr,
     proxy: ForwardAuthProxy,
-) -> Response<ResponseBody> {
-    let headers = RequestHeaders(&head.headers);
+) -> HttpReply {
+    let headers = RequestHeaders(headers);
     let (rules, now) = (checks.gatekeeper.rules(), checks.gatekeeper.now());
     let forwarded = match ForwardedRequest::read(&headers, &rules, peer, proxy, now) {
         Ok(forwarded) => forwarded,
@@ -53,29 +53,26 @@ pub(super) async fn answer(
     let ask = Ask { facts, cannot_wait: true, ..Ask::default() };
     let answer = checks.decide(rules, &ask, now).await;
     let Some(refusal) = answer.refusal() else {
-        return respond(StatusCode::OK, ResponseContent::empty(), &answer, |_, _| {});
+        return HttpReply::Decision(respond(StatusCode::OK, NO_BODY, &answer, |_, _| {}));
     };
     let meant = status_of(refusal);
     let status = match proxy {
         ForwardAuthProxy::Standard => meant,
         ForwardAuthProxy::Nginx => StatusCode::FORBIDDEN,
     };
-    let kind = const { HeaderValue::from_static(ProblemDetails::CONTENT_TYPE) };
-    let content = ResponseContent { media_type: kind, bytes_hint: PROBLEM_BYTES };
-    let mut response = respond(status, content, &answer, |out, reply| {
+    let content =
+        ResponseContent { media_type: ProblemDetails::CONTENT_TYPE, bytes_hint: PROBLEM_BYTES };
+    let mut reply = respond(status, content, &answer, |out, reply| {
         if let Some(problem) = reply.problem() {
             write_display(out, problem);
         }
     });
-    if proxy == ForwardAuthProxy::Nginx {
-        let name = const { HeaderName::from_static("x-tollgate-status") };
-        response.headers_mut().insert(name, meant.as_u16().into());
-    }
-    response
+    reply.meant_status = (proxy == ForwardAuthProxy::Nginx).then_some(meant);
+    HttpReply::Decision(reply)
 }
 
 /// The error for a header with two values, either of which the client may have chosen.
-fn reject_conflicting_header(name: &HeaderName) -> Response<ResponseBody> {
+fn reject_conflicting_header(name: &str) -> HttpReply {
     let message = format!("{name} appears twice, with different values.");
-    reply::error(StatusCode::BAD_REQUEST, &message)
+    reply::error(StatusCode::BAD_REQUEST, &message).into()
 }

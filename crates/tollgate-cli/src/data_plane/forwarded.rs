@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Micros;
 use tollgate_rules::{Identity, RuleSet};
 
 use super::facts::{RequestHeaders, escape_non_utf8};
+use super::header_fields::HeaderFields;
 
 /// Kind of proxy, by its treatment of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct ForwardedRequest<'a> {
 impl<'a> ForwardedRequest<'a> {
     /// Reads the headers of a request from this peer.
     pub(super) fn read(
-        headers: &'a RequestHeaders<'a>,
+        headers: &'a RequestHeaders<'a, impl HeaderFields>,
         rules: &RuleSet,
         peer: IpAddr,
         proxy: ForwardAuthProxy,
@@ -62,25 +62,23 @@ pub(super) struct OriginalRequest<'a> {
 
 /// A header that appears twice with different values: the client may have added either of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ConflictingHeader<'a>(pub(super) &'a HeaderName);
+pub(super) struct ConflictingHeader<'a>(pub(super) &'a str);
 
 /// Names of the headers that carry method and path.
-type HeaderNamePair = [HeaderName; 2];
-static FORWARDED_HEADERS: HeaderNamePair =
-    [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-forwarded-uri")];
-static ORIGINAL_HEADERS: HeaderNamePair =
-    [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-original-uri")];
+type HeaderNamePair = [&'static str; 2];
+const FORWARDED_HEADERS: HeaderNamePair = ["x-forwarded-method", "x-forwarded-uri"];
+const ORIGINAL_HEADERS: HeaderNamePair = ["x-original-method", "x-original-uri"];
 
 impl<'a> OriginalRequest<'a> {
     /// Reads method and path from one pair of headers. The pair that this kind of proxy writes comes first, because
     /// the client may have sent the other.
     fn from_headers(
-        headers: &'a HeaderMap,
+        headers: &'a impl HeaderFields,
         proxy: ForwardAuthProxy,
     ) -> Result<OriginalRequest<'a>, ConflictingHeader<'static>> {
         let (own, other) = match proxy {
-            ForwardAuthProxy::Standard => (&FORWARDED_HEADERS, &ORIGINAL_HEADERS),
-            ForwardAuthProxy::Nginx => (&ORIGINAL_HEADERS, &FORWARDED_HEADERS),
+            ForwardAuthProxy::Standard => (FORWARDED_HEADERS, ORIGINAL_HEADERS),
+            ForwardAuthProxy::Nginx => (ORIGINAL_HEADERS, FORWARDED_HEADERS),
         };
         let first = OriginalRequest::from_pair(headers, own)?;
         if first == OriginalRequest::default() {
@@ -91,12 +89,11 @@ impl<'a> OriginalRequest<'a> {
     }
 
     fn from_pair(
-        headers: &'a HeaderMap,
-        names: &'static HeaderNamePair,
+        headers: &'a impl HeaderFields,
+        [method, uri]: HeaderNamePair,
     ) -> Result<OriginalRequest<'a>, ConflictingHeader<'static>> {
-        let [method, uri] = names;
-        let method = single_header(headers, method)?.map(HeaderValue::as_bytes);
-        let uri = single_header(headers, uri)?.map(HeaderValue::as_bytes);
+        let method = single_header(headers, method)?;
+        let uri = single_header(headers, uri)?;
         Ok(OriginalRequest {
             method: method.map(escape_non_utf8),
             path: uri.map(without_query).map(escape_non_utf8),
@@ -106,10 +103,10 @@ impl<'a> OriginalRequest<'a> {
 
 /// The value of a header, if all its values are the same.
 fn single_header<'a>(
-    headers: &'a HeaderMap,
-    name: &'static HeaderName,
-) -> Result<Option<&'a HeaderValue>, ConflictingHeader<'static>> {
-    let mut values = headers.iter().filter(|(field, _)| *field == name).map(|(_, value)| value);
+    headers: &'a impl HeaderFields,
+    name: &'static str,
+) -> Result<Option<&'a [u8]>, ConflictingHeader<'static>> {
+    let mut values = headers.values(name);
     let first = values.next();
     match values.all(|other| Some(other) == first) {
         true => Ok(first),
@@ -124,6 +121,7 @@ fn without_query(uri: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     #[test]
     fn the_pair_of_the_proxy_wins_and_pairs_do_not_mix() {
@@ -158,7 +156,9 @@ mod tests {
     fn odd_is_not_absent_and_twice_is_not_once() {
         let of = |values: &[&[u8]]| {
             let value = |bytes: &&[u8]| HeaderValue::from_bytes(bytes).expect("a value");
-            let fields = values.iter().map(|bytes| (FORWARDED_HEADERS[1].clone(), value(bytes)));
+            let fields = values
+                .iter()
+                .map(|bytes| (HeaderName::from_static(FORWARDED_HEADERS[1]), value(bytes)));
             let headers: HeaderMap = fields.collect();
             OriginalRequest::from_headers(&headers, ForwardAuthProxy::Standard)
                 .map(|original| original.path.map(String::from))
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(of(&[b"/log\xffin"]), path("/log%FFin"));
         assert_eq!(of(&["/caf\u{e9}?x".as_bytes()]), path("/caf\u{e9}"));
         assert_eq!(of(&[b"/a", b"/a"]), path("/a"));
-        assert_eq!(of(&[b"/a", b"/login"]), Err(ConflictingHeader(&FORWARDED_HEADERS[1])));
+        assert_eq!(of(&[b"/a", b"/login"]), Err(ConflictingHeader(FORWARDED_HEADERS[1])));
         assert_eq!(of(&[]), Ok(None));
     }
 }

@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{HeaderMap, Method, Response, StatusCode, header, request};
+use ::http::{Method, Response, StatusCode, Version, request};
 use tollgate_rules::expect_ready;
 
 use super::check_service::CheckService;
 use super::forwarded::ForwardAuthProxy;
 use super::{DataContext, batch, check, envoy, forward_auth, reserve};
-use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use crate::listeners::fast_lane::plain_request::{PlainMethod, PlainRequest};
+use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
+use crate::listeners::header_fields::{HeaderFieldSlice, HeaderFields, RequestHead};
 use crate::listeners::host;
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
-use crate::reply;
+use crate::reply::{self, HttpReply};
 
 /// Maximum bytes of one check.
 const CHECK_BYTES_MAX: usize = 64 << 10;
@@ -34,15 +36,16 @@ struct DataPlane {
     checks: CheckService,
     /// Accepted tokens; `None` admits every client that reaches the listener.
     tokens: Option<Arc<Tokens>>,
-    /// True if a web page could reach the listener by DNS rebinding: it needs no token, and has no certificate,
-    /// which would be for another name.
+    /// True if a web page could reach the listener by DNS rebinding: it has an IP address, needs no token, and has no
+    /// certificate, which would be for another name.
     is_open_to_dns_rebinding: bool,
 }
 
 /// Builds the http listener.
 pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let tokens = context.tokens.clone();
-    let is_open_to_dns_rebinding = tokens.is_none() && !context.has_certificate;
+    let is_open_to_dns_rebinding =
+        tokens.is_none() && !context.has_certificate && !context.is_unix_socket;
     context.http_service(DataPlane { checks: context.checks(), tokens, is_open_to_dns_rebinding })
 }
 
@@ -102,6 +105,16 @@ impl DataRoute {
     }
 }
 
+/// Reason why a request has no route, or may not use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RouteRefusal {
+    Token,
+    DnsRebinding,
+    Path,
+    Method(DataRoute),
+    BrowserPage,
+}
+
 const BROWSER_PAGE_REFUSED: &str = "This request comes from a web page, and without tokens this listener cannot tell \
     which: configure tokens with --auth-token-file.";
 
@@ -111,21 +124,22 @@ const DNS_REBINDING_REFUSED: &str = "Without --auth-token-file this listener acc
 
 /// Returns true if a browser sends this on behalf of a web page. Any page can make a browser on this machine post
 /// here; without tokens, that must not charge or refund units.
-fn is_from_browser_page(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::ORIGIN)
+fn is_from_browser_page(headers: &impl HeaderFields) -> bool {
+    headers.values("origin").next().is_some()
 }
 
 impl Handler for DataPlane {
     type Endpoint = DataRoute;
 
-    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<DataRoute> {
-        match self.find_route(head, peer) {
-            Ok(route) => Admission::Admitted(AdmittedRequest {
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<DataRoute> {
+        let head = RequestHead::from(head);
+        match self.find_route(&head) {
+            Ok(route) => RequestAdmission::Admitted(RoutedRequest {
                 endpoint: route,
                 body_bytes_max: route.body_bytes_max(),
                 deadline: None,
             }),
-            Err(refusal) => Admission::Answered(*refusal),
+            Err(refusal) => RequestAdmission::Answered(self.refuse(refusal, &head, peer)),
         }
     }
 
@@ -137,13 +151,43 @@ impl Handler for DataPlane {
         if !self.checks.gatekeeper.answers_at_once() {
             return None;
         }
-        let checks = &self.checks;
+        let (checks, headers, peer) = (&self.checks, &request.head.headers, request.peer.ip());
         Some(match route {
-            DataRoute::Check => expect_ready(check::answer(checks, request.body)),
+            DataRoute::Check => expect_ready(check::answer(checks, request.body)).into_response(),
             DataRoute::ForwardAuth(proxy) => {
-                expect_ready(forward_auth::answer(checks, request.head, request.peer.ip(), proxy))
+                expect_ready(forward_auth::answer(checks, headers, peer, proxy)).into_response()
             }
             DataRoute::Batch => expect_ready(batch::answer(checks, request)),
+            _ => return None,
+        })
+    }
+
+    fn has_fast_lane(&self) -> bool {
+        self.checks.gatekeeper.answers_at_once()
+    }
+
+    fn answer_plain(&self, request: &PlainRequest<'_, '_>, peer: SocketAddr) -> Option<HttpReply> {
+        let method = match request.method {
+            PlainMethod::Get => Method::GET,
+            PlainMethod::Post => Method::POST,
+        };
+        let headers = &HeaderFieldSlice(request.fields);
+        let head = RequestHead {
+            method: &method,
+            path: request.path,
+            authority: None,
+            version: Version::HTTP_11,
+            headers,
+        };
+        // Refusals are left to hyper's way.
+        let route = self.find_route(&head).ok()?;
+        Some(match (route, request.method) {
+            (DataRoute::Check, PlainMethod::Post) => {
+                expect_ready(check::answer(&self.checks, request.body))
+            }
+            (DataRoute::ForwardAuth(proxy), PlainMethod::Get) => {
+                expect_ready(forward_auth::answer(&self.checks, headers, peer.ip(), proxy))
+            }
             _ => return None,
         })
     }
@@ -153,15 +197,17 @@ impl Handler for DataPlane {
         route: DataRoute,
         mut request: ReceivedRequest<'_>,
     ) -> Response<ResponseBody> {
-        let (checks, body) = (&self.checks, request.body);
+        let (checks, body, headers) = (&self.checks, request.body, &request.head.headers);
         match route {
-            DataRoute::Check => check::answer(checks, body).await,
+            DataRoute::Check => check::answer(checks, body).await.into_response(),
             DataRoute::Batch => batch::answer(checks, &mut request).await,
             DataRoute::Reserve => reserve::reserve(checks, body).await,
             DataRoute::Commit => reserve::commit(checks, body).await,
             DataRoute::Refund => reserve::refund(checks, body).await,
             DataRoute::ForwardAuth(proxy) => {
-                forward_auth::answer(checks, request.head, request.peer.ip(), proxy).await
+                forward_auth::answer(checks, headers, request.peer.ip(), proxy)
+                    .await
+                    .into_response()
             }
             DataRoute::Json => envoy::json::answer(checks, body).await,
             DataRoute::OpenApi => reply::json(StatusCode::OK, OPENAPI),
@@ -170,7 +216,7 @@ impl Handler for DataPlane {
 
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<DataRoute>,
+        admitted: &RoutedRequest<DataRoute>,
         problem: &BodyError,
     ) -> Response<ResponseBody> {
         reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default())
@@ -182,35 +228,51 @@ impl Handler for DataPlane {
 }
 
 impl DataPlane {
-    /// The route of a request that may use it; `Err` is the response to others.
+    /// The route of a request that may use it.
     fn find_route(
         &self,
-        head: &request::Parts,
-        peer: SocketAddr,
-    ) -> Result<DataRoute, Box<Response<ResponseBody>>> {
-        let refuse = |status, message| Err(Box::new(reply::error(status, message)));
-        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(&head.headers).is_none()) {
-            return Err(Box::new(reply::unauthorized()));
+        head: &RequestHead<'_, impl HeaderFields>,
+    ) -> Result<DataRoute, RouteRefusal> {
+        if self.tokens.as_ref().is_some_and(|tokens| tokens.admit(head.headers).is_none()) {
+            return Err(RouteRefusal::Token);
         }
         if self.is_open_to_dns_rebinding && host::may_be_dns_rebinding(head) {
-            let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
-            self.checks.warnings.dns_rebinding(peer.ip(), host, now);
-            return refuse(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED);
+            return Err(RouteRefusal::DnsRebinding);
         }
-        let Some(route) = DataRoute::from_path(head.uri.path()) else {
-            return refuse(StatusCode::NOT_FOUND, NO_SUCH_PATH);
-        };
-        if !route.accepts_method(&head.method) {
-            let allowed = route.allowed_methods().unwrap_or_default();
-            return Err(Box::new(reply::method_not_allowed(allowed)));
+        let route = DataRoute::from_path(head.path).ok_or(RouteRefusal::Path)?;
+        if !route.accepts_method(head.method) {
+            return Err(RouteRefusal::Method(route));
         }
         if self.tokens.is_none()
             && route.body_bytes_max().is_some()
-            && is_from_browser_page(&head.headers)
+            && is_from_browser_page(head.headers)
         {
-            return refuse(StatusCode::FORBIDDEN, BROWSER_PAGE_REFUSED);
+            return Err(RouteRefusal::BrowserPage);
         }
         Ok(route)
+    }
+
+    /// The response to a request that has no route, or may not use it.
+    #[cold]
+    fn refuse(
+        &self,
+        refusal: RouteRefusal,
+        head: &RequestHead<'_, impl HeaderFields>,
+        peer: SocketAddr,
+    ) -> Response<ResponseBody> {
+        match refusal {
+            RouteRefusal::Token => reply::unauthorized(),
+            RouteRefusal::DnsRebinding => {
+                let (host, now) = (host::requested_host(head), self.checks.gatekeeper.now());
+                self.checks.warnings.dns_rebinding(peer.ip(), host, now);
+                reply::error(StatusCode::FORBIDDEN, DNS_REBINDING_REFUSED)
+            }
+            RouteRefusal::Path => reply::error(StatusCode::NOT_FOUND, NO_SUCH_PATH),
+            RouteRefusal::Method(route) => {
+                reply::method_not_allowed(route.allowed_methods().unwrap_or_default())
+            }
+            RouteRefusal::BrowserPage => reply::error(StatusCode::FORBIDDEN, BROWSER_PAGE_REFUSED),
+        }
     }
 }
 

@@ -20,6 +20,8 @@ use std::sync::atomic::AtomicBool;
 
 use check_service::CheckService;
 
+use crate::listeners::header_fields;
+
 use crate::key_names::KeyNames;
 use crate::listeners::handler::Handler;
 use crate::listeners::service::ListenerService;
@@ -43,6 +45,8 @@ pub(crate) struct DataContext<'a> {
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// True if the listeners use TLS.
     pub(crate) has_certificate: bool,
+    /// True if the listener that is built is a Unix socket.
+    pub(crate) is_unix_socket: bool,
     pub(crate) timeouts: ConnectionTimeouts,
     /// Set while the server stops.
     pub(crate) stopping: &'a Arc<AtomicBool>,

@@ -37,7 +37,9 @@ pub(super) async fn reserve(checks: &CheckService, body: &[u8]) -> Response<Resp
     let reserving =
         checks.gatekeeper.reserve_by(rules, &ask, expires_in, checks.gatekeeper.clock_instant(now));
     match checks.timing.measure(reserving).await {
-        Ok(reserved) => reply::no_store(answer::decision_response(&reserved.answer, reserved.id)),
+        Ok(reserved) => {
+            reply::no_store(answer::decision_reply(&reserved.answer, reserved.id).into_response())
+        }
         Err(ReserveError::NoCost) => bad_request(COST_REQUIRED),
         Err(ReserveError::TableFull) => {
             let message = format!(
@@ -93,10 +95,8 @@ pub(super) async fn refund(checks: &CheckService, body: &[u8]) -> Response<Respo
     let (stated, identifying) = (stated_facts(&check), rules_for_identity(&rules, &check));
     let identity = identify_caller(identifying.as_deref(), &stated, now);
     let ask = checks.ask(identity.complete(stated), check.cost);
-    answer::decision_response(
-        &gatekeeper.refund_by(rules, &ask, gatekeeper.clock_instant(now)).await,
-        None,
-    )
+    let refunded = gatekeeper.refund_by(rules, &ask, gatekeeper.clock_instant(now)).await;
+    answer::decision_reply(&refunded, None).into_response()
 }
 
 fn settle_response(outcome: Result<(), SettleError>, cost: u64) -> Response<ResponseBody> {

@@ -42,7 +42,7 @@ pub(crate) struct BoundListener {
 impl BoundListener {
     /// Binds an address. The flag that sets it has the listener's name; `others` are the addresses of this server's other
     /// listeners.
-    pub(crate) fn bind(
+    pub(crate) async fn bind(
         name: &'static str,
         address: &BindAddress,
         others: &[BindAddress],
@@ -55,7 +55,7 @@ impl BoundListener {
                 Err(error) => Err(cannot_bind(name, *tcp, others, &error)),
             },
             #[cfg(unix)]
-            BindAddress::Unix(path) => match super::socket::unix::bind(path) {
+            BindAddress::Unix(path) => match super::socket::unix::bind(path, BACKLOG).await {
                 Ok(listener) => Ok(BoundListener { name, listener, address: address.clone() }),
                 Err(error) => Err(cannot_bind_path(name, address, &error)),
             },
@@ -72,7 +72,7 @@ impl BoundListener {
     /// Accepts connections until `stop` is set, then those that were already queued. `too_many` is the reply to a
     /// connection beyond the caps.
     pub(crate) async fn accept(
-        self,
+        mut self,
         workers: Workers,
         caps: Arc<ConnectionCaps>,
         too_many: &'static [u8],
@@ -104,6 +104,7 @@ impl BoundListener {
                 }
             }
         }
+        self.listener.remove_name();
         // The handshake of these connections is done: closing the listener would reset them.
         while let Ok(Ok((stream, peer))) =
             tokio::time::timeout(Duration::ZERO, self.listener.accept()).await

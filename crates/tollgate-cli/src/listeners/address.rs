@@ -33,6 +33,13 @@ pub(crate) enum BindAddress {
     Unix(PathBuf),
 }
 
+impl ListenerAddress {
+    /// Returns true for the path of a Unix socket.
+    pub(crate) fn is_unix_socket(&self) -> bool {
+        matches!(self, ListenerAddress::At(BindAddress::Unix(_)))
+    }
+}
+
 impl BindAddress {
     /// Returns true if only programs on this machine can reach it.
     pub(crate) fn is_local(&self) -> bool {

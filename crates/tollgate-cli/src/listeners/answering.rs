@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use super::allowance::Allowance;
 use super::call_deadline::CallDeadline;
 use super::connection::HttpProtocol;
-use super::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use super::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
 use super::request_body::{BodyError, RequestBody};
 use super::response_body::{InFlightRequest, ResponseBody};
 use crate::reply;
@@ -53,9 +53,9 @@ impl<H: Handler> Answering<H> {
         }
         let handler = &protocol.handler;
         let admitted = catch_panic(handler, || handler.admit(&open.head, peer));
-        match admitted.unwrap_or_else(Admission::Answered) {
-            Admission::Answered(response) => open.finish(protocol, response),
-            Admission::Admitted(admitted) if admitted.body_bytes_max.is_some() => {
+        match admitted.unwrap_or_else(RequestAdmission::Answered) {
+            RequestAdmission::Answered(response) => open.finish(protocol, response),
+            RequestAdmission::Admitted(admitted) if admitted.body_bytes_max.is_some() => {
                 Answering::Receiving(Some(UnreceivedRequest {
                     protocol: protocol.clone(),
                     open,
@@ -63,7 +63,7 @@ impl<H: Handler> Answering<H> {
                     deadline: CallDeadline::new(admitted.deadline),
                 }))
             }
-            Admission::Admitted(admitted) => {
+            RequestAdmission::Admitted(admitted) => {
                 let deadline = CallDeadline::new(admitted.deadline);
                 open.answer(protocol, admitted, Bytes::new(), deadline)
             }
@@ -99,7 +99,7 @@ impl<H: Handler> Future for Answering<H> {
 pub(super) struct UnreceivedRequest<H: Handler> {
     protocol: Arc<HttpProtocol<H>>,
     open: OpenRequest,
-    admitted: AdmittedRequest<H::Endpoint>,
+    admitted: RoutedRequest<H::Endpoint>,
     deadline: CallDeadline,
 }
 
@@ -143,7 +143,7 @@ impl OpenRequest {
     fn answer<H: Handler>(
         mut self,
         protocol: &Arc<HttpProtocol<H>>,
-        admitted: AdmittedRequest<H::Endpoint>,
+        admitted: RoutedRequest<H::Endpoint>,
         body: Bytes,
         deadline: CallDeadline,
     ) -> Answering<H> {
@@ -164,7 +164,7 @@ impl OpenRequest {
     async fn wait<H: Handler>(
         mut self,
         protocol: Arc<HttpProtocol<H>>,
-        admitted: AdmittedRequest<H::Endpoint>,
+        admitted: RoutedRequest<H::Endpoint>,
         body: Bytes,
         deadline: CallDeadline,
     ) -> Response<ResponseBody> {
@@ -176,7 +176,10 @@ impl OpenRequest {
                 polled.unwrap_or_else(Poll::Ready)
             });
             let answered = deadline.within(answer).await;
-            answered.unwrap_or_else(|| handler.unreceived(&admitted, &BodyError::DeadlinePassed))
+            answered.unwrap_or_else(|| {
+                let late = || handler.unreceived(&admitted, &BodyError::DeadlinePassed);
+                catch_panic(handler, late).unwrap_or_else(|panicked| panicked)
+            })
         };
         drop(body);
         self.into_response(&protocol, response)

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::allowance::SharedAllowance;
 use super::answering::Answering;
+use super::fast_lane::{self, LaneEnd};
 use super::graceful_close::shutdown_and_drain;
 use super::handler::Handler;
 use super::protocol::Protocol;
@@ -51,6 +53,8 @@ pub(crate) struct HttpProtocol<H> {
     /// Memory budget of request bodies and their responses.
     pub(super) body_allowance: Arc<SharedAllowance>,
     connection_builder: auto::Builder<TokioExecutor>,
+    /// The same for connections on which HTTP/1.1 was spoken: they do not change to HTTP/2.
+    http1_builder: auto::Builder<TokioExecutor>,
 }
 
 impl<H: Handler> HttpProtocol<H> {
@@ -81,6 +85,7 @@ impl<H: Handler> HttpProtocol<H> {
             stopping,
             responses,
             body_allowance: SharedAllowance::new(BODY_ALLOWANCE_LIMITS),
+            http1_builder: protocols.clone().http1_only(),
             connection_builder: protocols,
         }
     }
@@ -108,7 +113,7 @@ impl<H: Handler> Protocol for HttpProtocol<H> {
 
 /// Serves one connection to its end.
 async fn serve<S, H>(
-    stream: S,
+    mut stream: S,
     peer: SocketAddr,
     protocol: Arc<HttpProtocol<H>>,
     activity: Arc<ConnectionActivity>,
@@ -116,10 +121,24 @@ async fn serve<S, H>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
+    let (mut received, mut builder) = (Vec::new(), &protocol.connection_builder);
+    if protocol.handler.has_fast_lane() {
+        match fast_lane::serve(&mut stream, peer, &protocol, &activity).await {
+            LaneEnd::Closed => return,
+            LaneEnd::HandOver { unanswered, is_http1 } => {
+                received = unanswered;
+                builder = if is_http1 { &protocol.http1_builder } else { builder };
+            }
+        }
+    }
     let (back, mut left) = oneshot::channel();
-    let io =
-        ActivityStream { stream: Some(stream), activity: activity.clone(), return_to: Some(back) };
-    serve_requests(io, peer, &protocol, &activity).await;
+    let io = ActivityStream {
+        received: received.into(),
+        stream: Some(stream),
+        activity: activity.clone(),
+        return_to: Some(back),
+    };
+    serve_requests(io, peer, (&protocol, builder), &activity).await;
     if activity.order() == ConnectionOrder::Continue
         && let Ok(stream) = left.try_recv()
     {
@@ -131,7 +150,7 @@ async fn serve<S, H>(
 async fn serve_requests<S, H>(
     io: ActivityStream<S>,
     peer: SocketAddr,
-    protocol: &Arc<HttpProtocol<H>>,
+    (protocol, builder): (&Arc<HttpProtocol<H>>, &auto::Builder<TokioExecutor>),
     activity: &Arc<ConnectionActivity>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -144,8 +163,7 @@ async fn serve_requests<S, H>(
             Answering::begin(&protocol, answering, request, peer)
         })
     };
-    let mut connection =
-        pin!(protocol.connection_builder.serve_connection(TokioIo::new(io), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is read: a later order then finds the waker.
@@ -186,6 +204,8 @@ where
 
 /// A stream that reports received bytes to the activity of its connection.
 struct ActivityStream<S> {
+    /// Bytes that were received already, and are read first. Bound: those of a plain request.
+    received: Bytes,
     /// The stream; `None` only during drop.
     stream: Option<S>,
     activity: Arc<ConnectionActivity>,
@@ -214,6 +234,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.received.is_empty() {
+            let bytes = self.received.len().min(buffer.remaining());
+            buffer.put_slice(&self.received.split_to(bytes));
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let polled = self.stream().poll_read(context, buffer);
         if buffer.filled().len() > before {
@@ -263,7 +288,7 @@ mod tests {
 
     use super::*;
     use crate::listeners::connection_caps::ConnectionCaps;
-    use crate::listeners::handler::{Admission, AdmittedRequest, ReceivedRequest};
+    use crate::listeners::handler::{ReceivedRequest, RequestAdmission, RoutedRequest};
     use crate::listeners::request_body::BodyError;
     use crate::listeners::response_body::ResponseBody;
     use crate::listeners::workers::{NewConnection, Workers};
@@ -284,7 +309,7 @@ mod tests {
     impl Handler for PanickingHandler {
         type Endpoint = AnswerStep;
 
-        fn admit(&self, head: &request::Parts, _: SocketAddr) -> Admission<AnswerStep> {
+        fn admit(&self, head: &request::Parts, _: SocketAddr) -> RequestAdmission<AnswerStep> {
             let endpoint = match head.uri.path() {
                 "/bug" => panic!("this test's bug"),
                 "/at-once" => AnswerStep::AtOnce,
@@ -293,7 +318,7 @@ mod tests {
                 _ => AnswerStep::None,
             };
             let body_bytes_max = (endpoint == AnswerStep::Body).then_some(9);
-            Admission::Admitted(AdmittedRequest { endpoint, body_bytes_max, deadline: None })
+            RequestAdmission::Admitted(RoutedRequest { endpoint, body_bytes_max, deadline: None })
         }
 
         fn answer_at_once(
@@ -318,7 +343,7 @@ mod tests {
 
         fn unreceived(
             &self,
-            _: &AdmittedRequest<AnswerStep>,
+            _: &RoutedRequest<AnswerStep>,
             problem: &BodyError,
         ) -> Response<ResponseBody> {
             reply::no_body(problem, 9)

@@ -11,8 +11,10 @@ use bytes::Bytes;
 use http::{Response, request};
 
 use super::allowance::Allowance;
+use super::fast_lane::plain_request::PlainRequest;
 use super::request_body::BodyError;
 use super::response_body::ResponseBody;
+use crate::reply::HttpReply;
 
 /// Answers the requests of a listener.
 pub(crate) trait Handler: Send + Sync + 'static {
@@ -26,7 +28,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     type Endpoint: Copy + Send + Sync + Unpin;
 
     /// Checks the head of a request and finds its endpoint.
-    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> Admission<Self::Endpoint>;
+    fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<Self::Endpoint>;
 
     /// Answers a request without waiting; `None` if it has to wait. Errors are responses too.
     fn answer_at_once(
@@ -34,6 +36,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
         endpoint: Self::Endpoint,
         request: &mut ReceivedRequest<'_>,
     ) -> Option<Response<ResponseBody>>;
+
+    /// Returns true if plain requests are to be offered to [`answer_plain`](Handler::answer_plain).
+    fn has_fast_lane(&self) -> bool {
+        false
+    }
+
+    /// Answers a plain request in the fast lane. `None` leaves it to the other methods: then nothing has been done.
+    fn answer_plain(&self, _: &PlainRequest<'_, '_>, _: SocketAddr) -> Option<HttpReply> {
+        None
+    }
 
     /// Answers a request that [`answer_at_once`](Handler::answer_at_once) did not answer.
     fn answer_by(
@@ -45,7 +57,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// The response if the body does not arrive, or the deadline passes.
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<Self::Endpoint>,
+        admitted: &RoutedRequest<Self::Endpoint>,
         problem: &BodyError,
     ) -> Response<ResponseBody>;
 
@@ -54,16 +66,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
 }
 
 /// Result of checking the head of a request.
-pub(crate) enum Admission<E> {
+pub(crate) enum RequestAdmission<E> {
     /// Answered already.
     Answered(Response<ResponseBody>),
     /// To be answered by its endpoint.
-    Admitted(AdmittedRequest<E>),
+    Admitted(RoutedRequest<E>),
 }
 
 /// An admitted request.
 #[derive(Clone, Copy)]
-pub(crate) struct AdmittedRequest<E> {
+pub(crate) struct RoutedRequest<E> {
     pub(crate) endpoint: E,
     /// Maximum bytes of the body; `None` if it is not read.
     pub(crate) body_bytes_max: Option<usize>,

@@ -6,8 +6,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::{HOST, HeaderName, VIA};
-use http::{HeaderMap, Version, request};
+use http::Version;
+
+use super::header_fields::{HeaderFields, RepeatedField, RequestHead};
 
 /// A host as a request names it, without its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,25 +62,22 @@ fn is_port(text: &str) -> bool {
 }
 
 /// The host that a request names. `None` if there is none, or two that differ.
-pub(crate) fn requested_host(head: &request::Parts) -> Option<&str> {
-    let field = single_value(&head.headers, &HOST);
-    match (head.uri.authority(), field) {
-        (Some(authority), Ok(None)) => Some(authority.as_str()),
-        (Some(authority), Ok(Some(field))) if field.eq_ignore_ascii_case(authority.as_str()) => {
-            Some(field)
-        }
-        (None, Ok(field)) => field,
-        _ => None,
+pub(crate) fn requested_host<'a>(head: &RequestHead<'a, impl HeaderFields>) -> Option<&'a str> {
+    let field = host_field(head.headers).ok()?;
+    match (head.authority, field) {
+        (Some(authority), None) => Some(authority),
+        (Some(authority), Some(field)) => field.eq_ignore_ascii_case(authority).then_some(field),
+        (None, field) => field,
     }
 }
 
 /// Returns true if a web page may have sent this by DNS rebinding. Pages cannot set `Via`, and browsers do not use
 /// HTTP/1.0, so a request with either comes from a proxy; HTTP/1.0 is nginx's default.
-pub(crate) fn may_be_dns_rebinding(head: &request::Parts) -> bool {
-    if head.version == Version::HTTP_10 || head.headers.contains_key(VIA) {
+pub(crate) fn may_be_dns_rebinding(head: &RequestHead<'_, impl HeaderFields>) -> bool {
+    if head.version == Version::HTTP_10 || head.headers.values("via").next().is_some() {
         return false;
     }
-    let says_none = head.uri.authority().is_none() && !head.headers.contains_key(HOST);
+    let says_none = head.authority.is_none() && host_field(head.headers) == Ok(None);
     // Browsers always send a host.
     if says_none {
         return false;
@@ -92,21 +90,11 @@ pub(crate) fn may_be_dns_rebinding(head: &request::Parts) -> bool {
     }
 }
 
-/// A header that appears more than once or is not text.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotSingleValue;
-
-/// The only value of a header field; `None` if there is no such field.
-pub(crate) fn single_value<'a>(
-    headers: &'a HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<&'a str>, NotSingleValue> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| NotSingleValue),
-        (Some(_), Some(_)) => Err(NotSingleValue),
-    }
+/// The value of `Host`, if there is one. `Err` if it appears more than once or is not text.
+fn host_field(headers: &impl HeaderFields) -> Result<Option<&str>, RepeatedField> {
+    let Some(value) = headers.single_value("host")? else { return Ok(None) };
+    let is_text = value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+    std::str::from_utf8(value).ok().filter(|_| is_text).map(Some).ok_or(RepeatedField)
 }
 
 #[cfg(test)]
@@ -174,9 +162,16 @@ mod tests {
                 request = request.header(*name, *value);
             }
             let (mut head, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(may_be_dns_rebinding(&head), rebound, "{authority:?} {fields:?}");
+            assert_eq!(
+                may_be_dns_rebinding(&RequestHead::from(&head)),
+                rebound,
+                "{authority:?} {fields:?}"
+            );
             head.version = Version::HTTP_10;
-            assert!(!may_be_dns_rebinding(&head), "no browser: {authority:?} {fields:?}");
+            assert!(
+                !may_be_dns_rebinding(&RequestHead::from(&head)),
+                "no browser: {authority:?} {fields:?}"
+            );
         }
     }
 }

@@ -29,6 +29,11 @@ impl ResponseBody {
         ResponseBody { data: ResponseData { bytes: data, _guards: None }, trailers: Some(trailers) }
     }
 
+    /// The unsent bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.data.bytes
+    }
+
     /// Number of unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.data.bytes.len()

@@ -107,10 +107,18 @@ pub(super) enum ListenerSocket {
     Tcp(tokio::net::TcpListener),
     /// A Unix socket, and its file.
     #[cfg(unix)]
-    Unix { listener: tokio::net::UnixListener, _file: unix::SocketFile },
+    Unix { listener: tokio::net::UnixListener, file: Option<unix::SocketFile> },
 }
 
 impl ListenerSocket {
+    /// Removes the name of the socket, so that no new client finds it. Connections that are queued can still be accepted.
+    pub(super) fn remove_name(&mut self) {
+        #[cfg(unix)]
+        if let ListenerSocket::Unix { file, .. } = self {
+            *file = None;
+        }
+    }
+
     /// Accepts the next connection.
     pub(super) async fn accept(&self) -> io::Result<(AcceptedStream, SocketAddr)> {
         match self {
@@ -135,8 +143,9 @@ pub(super) mod unix {
     use std::fs::{self, Permissions};
     use std::io;
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-    use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::{Path, PathBuf};
+
+    use tokio::net::{UnixSocket, UnixStream};
 
     use super::ListenerSocket;
 
@@ -163,7 +172,10 @@ pub(super) mod unix {
     }
 
     /// Binds a path. A socket that a program left behind is replaced; one that answers, and any other file, is not.
-    pub(in crate::listeners) fn bind(path: &Path) -> io::Result<ListenerSocket> {
+    pub(in crate::listeners) async fn bind(
+        path: &Path,
+        backlog: u32,
+    ) -> io::Result<ListenerSocket> {
         match fs::symlink_metadata(path) {
             Ok(file) if !file.file_type().is_socket() => {
                 return Err(io::Error::new(
@@ -171,21 +183,22 @@ pub(super) mod unix {
                     "the file is not a socket",
                 ));
             }
-            Ok(_) => match UnixStream::connect(path) {
+            // Does not wait: a program whose queue is full is an error, too.
+            Ok(_) => match UnixStream::connect(path).await {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     fs::remove_file(path)?;
                 }
-                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-                Err(error) => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => return Err(io::ErrorKind::AddrInUse.into()),
             },
             Err(_) => {}
         }
-        let listener = UnixListener::bind(path)?;
+        let socket = UnixSocket::new_stream()?;
+        socket.bind(path)?;
         let file = SocketFile { path: path.into(), identity: identity(path)? };
+        // Before it listens: until then nobody can connect.
         fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::UnixListener::from_std(listener)?;
-        Ok(ListenerSocket::Unix { listener, _file: file })
+        Ok(ListenerSocket::Unix { listener: socket.listen(backlog)?, file: Some(file) })
     }
 
     #[cfg(test)]
@@ -198,18 +211,18 @@ pub(super) mod unix {
             let path = directory.path().join("tollgate.sock");
             let kind = |result: io::Result<ListenerSocket>| result.err().map(|error| error.kind());
             // A listener that is closed without removing its file, as after a crash.
-            drop(UnixListener::bind(&path).expect("free"));
-            let first = bind(&path).expect("nobody answers there");
-            assert_eq!(kind(bind(&path)), Some(io::ErrorKind::AddrInUse));
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("free"));
+            let first = bind(&path, 8).await.expect("nobody answers there");
+            assert_eq!(kind(bind(&path, 8).await), Some(io::ErrorKind::AddrInUse));
             let mode = fs::metadata(&path).expect("the file").permissions().mode();
             assert_eq!(mode & 0o777, SOCKET_MODE);
             drop(first);
             assert!(!path.exists(), "the file is removed with the listener");
             fs::write(&path, "text").expect("a file");
-            assert_eq!(kind(bind(&path)), Some(io::ErrorKind::AlreadyExists));
+            assert_eq!(kind(bind(&path, 8).await), Some(io::ErrorKind::AlreadyExists));
             assert_eq!(fs::read(&path).expect("untouched"), b"text");
             fs::remove_file(&path).expect("ours");
-            let second = bind(&path).expect("free");
+            let second = bind(&path, 8).await.expect("free");
             fs::remove_file(&path).expect("ours");
             fs::write(&path, "of another program").expect("a file");
             drop(second);

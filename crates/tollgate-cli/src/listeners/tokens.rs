@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
 
+use super::header_fields::HeaderFields;
 use crate::cli::Report;
 use crate::small_file;
 use crate::telemetry::Logs;
@@ -26,7 +25,7 @@ const TOKENS_MAX: usize = 16;
 const FILE_BYTES_MAX: u64 = 2 * (TOKENS_MAX * (TOKEN_BYTES_MAX + 2)) as u64;
 
 /// Header for a token, if `Authorization` is used for something else.
-static X_TOLLGATE_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
+const X_TOLLGATE_TOKEN: &str = "x-tollgate-token";
 
 /// Accepted tokens of a listener. Several are for rotation: the new beside the old one, until all clients have changed.
 /// They can be replaced at run time.
@@ -73,12 +72,12 @@ impl Tokens {
 
     /// Number, from 1, of the token that a request carries in `Authorization: Bearer …` or in `X-Tollgate-Token: …`.
     /// Behind a proxy the first may be a token of its client.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<usize> {
-        let bearer = single_field(headers, &AUTHORIZATION).and_then(|field| {
+    pub(crate) fn admit(&self, headers: &impl HeaderFields) -> Option<usize> {
+        let bearer = single_field(headers, "authorization").and_then(|field| {
             let (scheme, token) = field.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
-        let own = single_field(headers, &X_TOLLGATE_TOKEN);
+        let own = single_field(headers, X_TOLLGATE_TOKEN);
         // Both are always compared, so that the time does not depend on the first.
         let number = |token: Option<&[u8]>| token.and_then(|token| self.find(token.trim_ascii()));
         let (bearer, own) = (number(bearer), number(own));
@@ -157,10 +156,8 @@ impl TokenList {
 }
 
 /// The field of this name, if there is exactly one: two would be ambiguous.
-fn single_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    let mut fields = headers.get_all(name).iter();
-    let field = fields.next()?;
-    fields.next().is_none().then_some(field.as_bytes())
+fn single_field<'a>(headers: &'a impl HeaderFields, name: &str) -> Option<&'a [u8]> {
+    headers.single_value(name).ok().flatten()
 }
 
 #[cfg(unix)]
@@ -182,6 +179,9 @@ pub(crate) fn warn_if_readable_by_all(_: &Path, _: &Logs) {}
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+    use http::header::AUTHORIZATION;
+
     use super::*;
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(AUTHORIZATION, authorization.parse().unwrap());
             for field in fields {
-                headers.append(&X_TOLLGATE_TOKEN, field.parse().unwrap());
+                headers.append(X_TOLLGATE_TOKEN, field.parse().unwrap());
             }
             assert_eq!(tokens.admit(&headers).is_some(), admitted, "{authorization} {fields:?}");
         }

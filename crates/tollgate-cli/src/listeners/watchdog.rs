@@ -94,10 +94,16 @@ impl ConnectionActivity {
     /// Records that a request has been answered.
     #[inline]
     pub(crate) fn request_ended(&self) {
+        self.request_answered();
+        self.active_requests.fetch_sub(1, Relaxed);
+    }
+
+    /// Records a request that was answered as soon as it had arrived.
+    #[inline]
+    pub(super) fn request_answered(&self) {
         self.has_answered.store(true, Relaxed);
         self.has_new_bytes.store(false, Relaxed);
         self.idle_rounds.store(0, Relaxed);
-        self.active_requests.fetch_sub(1, Relaxed);
     }
 
     /// Records that the body of a request is awaited.

@@ -54,6 +54,34 @@ impl DecisionTiming {
         Ok(decided)
     }
 
+    /// Times decisions that wait together.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) async fn measure_many(&self, decisions: usize, decide: impl Future<Output = ()>) {
+        let began = Instant::now();
+        decide.await;
+        self.0.observe(began.elapsed(), decisions as u64);
+    }
+
+    /// Times decisions that are made together and do not wait; each counts with its share.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured, nothing is decided by them"
+    )]
+    pub(crate) fn measure_many_at_once<E>(
+        &self,
+        decisions: usize,
+        decide: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let began = Instant::now();
+        decide()?;
+        let share = began.elapsed() / u32::try_from(decisions).unwrap_or(u32::MAX).max(1);
+        self.0.observe(share, decisions as u64);
+        Ok(())
+    }
+
     pub(super) fn buckets(&self) -> HistogramBuckets {
         self.0.buckets()
     }

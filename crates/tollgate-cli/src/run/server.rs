@@ -79,13 +79,14 @@ impl<'a> AssembledServer<'a> {
             body: settings.body_timeout,
         };
         let timing = Arc::<DecisionTiming>::default();
-        let context = DataContext {
+        let mut context = DataContext {
             gatekeeper: &core.gatekeeper,
             changes: ChangeConfirmer::new(core.store.clone()),
             timing: &timing,
             missing_facts: settings.missing_facts,
             tokens,
             has_certificate: certificate.is_some(),
+            is_unix_socket: false,
             timeouts,
             stopping: &stopping,
             names: &core.names,
@@ -93,9 +94,10 @@ impl<'a> AssembledServer<'a> {
         };
         let per_ip = settings.max_connections_per_ip.get();
         let mut listeners = Vec::with_capacity(LISTENERS.len());
-        for entry in &LISTENERS {
+        for (entry, address) in settings.listeners.iter() {
             let (service, caps) = match entry.plane {
                 ListenerPlane::Data(build) => {
+                    context.is_unix_socket = address.is_unix_socket();
                     (build(&context), ConnectionCaps::new(connections, per_ip))
                 }
                 ListenerPlane::Control => {

@@ -40,7 +40,7 @@ impl AssembledServer<'_> {
         let mut bound = Vec::with_capacity(all.len());
         for (listener, (entry, address)) in self.listeners.iter().zip(settings.listeners.iter()) {
             if let ListenerAddress::At(address) = address {
-                let at = BoundListener::bind(entry.name, address, &all);
+                let at = BoundListener::bind(entry.name, address, &all).await;
                 bound.push((listener, at.map_err(CommandFailure::Input)?));
             }
         }

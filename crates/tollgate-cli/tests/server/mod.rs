@@ -19,6 +19,7 @@ mod envoy_hostile;
 mod envoy_json;
 mod exposition;
 mod fake_listener;
+mod fast_lane;
 mod forward_auth;
 mod host;
 mod http2;

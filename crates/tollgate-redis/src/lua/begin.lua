@@ -1,25 +1,36 @@
 -- What all parts of the script share. script.rs puts the files together, this one first.
 --
--- ARGV: the asker's instant or '' for this server's own; one byte for each request; the limits; and
--- from the end backwards what is to be said of requests that are more than one unit of one limit.
--- KEYS: those of the requests, in order.
+-- ARGV: the caller's instant, or '' for this server's clock; the plan; the limits; and from the end
+-- backwards a body for each request that is more than one unit of one limit.
+-- KEYS: first those of which single units are taken, in the order of the plan; then those of the bodies.
+--
+-- The plan is a string of bytes. First the number of keys of which single units are taken. Then for each
+-- of their limits: its number and the number of its keys; and for each key: the number of requests and
+-- the index of each one's reply. At the end the index of the reply to each body.
+-- A request with a body shares no key with requests for single units, so their order does not matter.
+--
+-- The reply is the instant and one element for each request: what was stored before, alone if all was
+-- charged, or a list of a number and what was stored under each key. The number has a bit for each
+-- check that refused, or is ODD or SWAPPED. Where nothing was stored it says '', where something is that
+-- no value of ours can be, 0.
 --
 -- Numbers are doubles. Every number here is a whole one below 2^53, and sums that could reach it are
 -- compared as differences instead: nothing is ever rounded. Rust does whatever needs a division or
 -- happens rarely: then the reply begins with ODD, says what is stored, and nothing was changed.
 
 local KEYS, ARGV = KEYS, ARGV
-local call, pcall = redis.call, redis.pcall
+local call, pcall, spread = redis.call, redis.pcall, unpack
 local sub, byte, fmod = string.sub, string.byte, math.fmod
 local pack, unpack = struct.pack, struct.unpack
 
-local ODD, MOST = -1, 9007199254740991
--- A mark that is no further ahead of now than this, or than a limit's horizon, is no jump of the clock.
-local JUMP_MIN = 1000000
+local MOST = 9007199254740991
 -- A state is three numbers, 7 bytes each, and the suffix that tells which numbers wrote it.
-local STATE, SUFFIX_AT = '<I7I7I7', 22
--- Bytes of the longest log: 1,024 entries, and what comes before them. Longer values are of others.
-local LONGEST = 14 + 17 + 1024 * 14
+local STATE, VALUE, SUFFIX_AT = '<I7I7I7', '<I7I7I7c0', 22
+-- Limits as they are described.
+local BUCKET, WINDOW, COUNTER =
+  '<BBc0Bc0I7I7I7I7I7I7I7I7I7', '<BBc0Bc0I7I7I7I7BI7I7', '<BBc0Bc0I7I7I7'
+-- Alignments of fixed windows; 0 is that to the Unix epoch.
+local FIRST_HIT, CALENDAR = 1, 2
 
 local now = ARGV[1]
 if now == '' then
@@ -27,30 +38,4 @@ if now == '' then
   now = time[1] * 1000000 + time[2]
 else
   now = tonumber(now)
-end
-
--- Which algorithm it is of, if all that is asked is one unit of one limit: so are nearly all calls in a
--- cluster, where few requests share a slot. Such a call is answered before the functions that it has no
--- use for are made, which would cost more than its answer.
-local alone = ARGV[2] == '\1' and byte(ARGV[3])
-
--- How long to keep a state that lasts until `us` after the instant `at`, if a limit's states usually
--- last `memory` and are kept for `ttl`.
-local function keep_for(ttl, memory, at, us)
-  if memory == 0 or at <= now and us <= memory then return ttl end
-  -- What a debt was refunded of may be older than all that is left of it.
-  local left = at - now + us
-  if left < 0 then left = 0 end
-  return string.format('%.0f', math.ceil(left / 1000) + 1000)
-end
-
--- A request left to Rust. What others wrote may be of any length: it is not sent around.
-local function odd(value)
-  return { ODD, #value <= LONGEST and value or 0 }
-end
-
--- The sum, or the most that a counter holds.
-local function add(a, b)
-  if a > MOST - b then return MOST end
-  return a + b
 end

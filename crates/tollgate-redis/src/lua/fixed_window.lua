@@ -1,9 +1,6 @@
 -- Fixed window: see fixed_window.rs. Where the windows of a calendar begin and end is known to Rust,
 -- which says between which two instants the present one lies.
 
-local WINDOW = '<BBc0Bc0I7I7I7I7BI7I7'
-local FIRST_HIT, CALENDAR = 1, 2
-
 -- How long the window that holds this instant, or begins with it, still lasts; nil: Rust knows.
 local function left_at(align, period, from, till, at)
   if align == FIRST_HIT then return period end
@@ -14,35 +11,6 @@ local function left_at(align, period, from, till, at)
   local into = fmod(at - from, period)
   if into < 0 then into = into + period end
   return period - into
-end
-
--- Takes one unit, the most usual request: the same as below in one piece.
-local function fixed_window_taker(blob)
-  local _, suffix, ttl, memory, horizon, period, full, align, from, till = unpack(WINDOW, blob)
-  local length, lag = SUFFIX_AT - 1 + #suffix, math.max(horizon, JUMP_MIN)
-  return function(key)
-    local value, mark, count, left = pcall('GET', key), now, 0, 0
-    if value then
-      if value.err then return { ODD, 0 } end
-      if #value ~= length or sub(value, SUFFIX_AT) ~= suffix then return odd(value) end
-      mark, count, left = unpack(STATE, value)
-      if count > MOST or left > horizon or mark - now > lag then return { ODD, value } end
-      if mark < now then
-        left = left - (now - mark)
-        mark = now
-      end
-    else
-      value = ''
-    end
-    if count == 0 or left <= 0 then
-      count, left = 0, left_at(align, period, from, till, mark)
-      if not left then return { ODD, value } end
-    end
-    if count >= full then return { 1, value } end
-    local kept = mark == now and ttl or keep_for(ttl, memory, mark, left)
-    call('SET', key, pack(STATE, mark, count + 1, left) .. suffix, 'PX', kept)
-    return value
-  end
 end
 
 local function fixed_window()

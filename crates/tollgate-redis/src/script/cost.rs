@@ -64,7 +64,7 @@ fn cost_of_a_decision() {
     let mut connection = client.get_connection().unwrap();
     let _: String = script::load().to_redis_crate().query(&mut connection).unwrap();
     let naive: String = redis::cmd("SCRIPT").arg("LOAD").arg(NAIVE).query(&mut connection).unwrap();
-    let names = RedisKeyNamer::new(&RedisOptions::default());
+    let names = RedisKeyNamer::new(&RedisOptions::default(), None);
     for algorithm in Algorithm::ALL {
         let mut builder = Limit::per_minute(100).algorithm(algorithm);
         if algorithm.is_bucket() {

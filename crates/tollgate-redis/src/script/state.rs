@@ -23,10 +23,14 @@ pub(crate) enum DecodedState {
 // 0 is no algorithm, and the number has 3 bits.
 const _: () = assert!(Algorithm::ALL.len() <= 7);
 
-/// The number by which values and the script know the states of a limit: 1 for the first of
-/// [`Algorithm::ALL`]. It has 3 bits in a value.
+/// The number by which values and the script know the states of a limit. It has 3 bits in a value.
 pub(crate) fn kind_number(limit: &Limit) -> u8 {
-    let kind = Algorithm::ALL.iter().position(|each| *each == limit.state_algorithm());
+    algorithm_number(limit.state_algorithm())
+}
+
+/// The number of an algorithm: 1 for the first of [`Algorithm::ALL`].
+pub(crate) fn algorithm_number(algorithm: Algorithm) -> u8 {
+    let kind = Algorithm::ALL.iter().position(|each| *each == algorithm);
     1 + kind.expect("every algorithm is in Algorithm::ALL") as u8
 }
 

@@ -1,5 +1,7 @@
 //! The script by itself, at instants of our choosing, with states kept as long as by its own clock.
 
+use std::sync::Arc;
+
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis;
 use tollgate::Algorithm;
@@ -89,5 +91,85 @@ fn a_huge_value_of_others_stays_where_it_is() {
             let value: Vec<u8> = redis::cmd("GET").arg("k").query(&mut connection).unwrap();
             assert_eq!(value, b"new", "{limit}");
         }
+    }
+}
+
+/// Runs calls together; the reply to each.
+fn run_together(connection: &mut redis::Connection, calls: &[ScriptCall]) -> Vec<ScriptReply> {
+    let reply = eval(calls).to_redis_crate().query(connection).expect("a reply");
+    let parts = split(RedisValue::from_redis_crate(reply), calls.len());
+    parts.into_iter().map(|part| ScriptReply::read(part.unwrap()).unwrap()).collect()
+}
+
+/// Would catch: a value that MGET does not show, charged over without a word.
+#[test]
+fn a_value_that_is_no_string_is_noticed_among_others() {
+    let server = TestRedis::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    for algorithm in Algorithm::ALL {
+        let limit = Limit::per_hour(4).algorithm(algorithm).build().unwrap();
+        let described: Arc<[u8]> = describe(&limit, TimeSource::Server, Micros::ZERO).into();
+        let call = |key: &str| {
+            let (keys, limits) = (vec![key.as_bytes().to_vec()], vec![described.clone()]);
+            ScriptCall { slot: 0, keys, limits, body: None, now: None }
+        };
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        redis::cmd("RPUSH").arg("list").arg("x").exec(&mut connection).unwrap();
+        let replies = run_together(&mut connection, &["a", "list", "b", "list"].map(call));
+        let refused: Vec<_> = replies.iter().map(|reply| reply.refused).collect();
+        assert_eq!(refused, [Some(0), None, Some(0), None], "{algorithm}");
+        assert_eq!(replies[1].stored_values, [StoredValue::Foreign], "{algorithm}");
+        let length: usize = redis::cmd("LLEN").arg("list").query(&mut connection).unwrap();
+        assert_eq!(length, 1, "{algorithm}: nothing was changed");
+    }
+}
+
+/// Would catch: requests for one key in one call that do not see each other's charges, or in another order.
+#[test]
+fn requests_for_one_key_in_one_call_are_decided_in_order() {
+    let server = TestRedis::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    for algorithm in Algorithm::ALL {
+        let limits = [("few", 4), ("many", 9)]
+            .map(|(name, n)| Limit::per_hour(n).name(name).algorithm(algorithm));
+        let limits = limits.map(|limit| limit.build().unwrap());
+        let two = |limit| {
+            let check = tollgate::Check::new(limit, "k").cost(2);
+            decide(&[StoredCheck { check, limit, twin: 0 }], &[0], 1)
+        };
+        let call = |(key, limit, units): (&str, usize, u64)| {
+            let described = describe(&limits[limit], TimeSource::Server, Micros::ZERO).into();
+            let body = (units == 2).then(|| two(&limits[limit]));
+            let (keys, limits) = (vec![key.as_bytes().to_vec()], vec![described]);
+            ScriptCall { slot: 0, keys, limits, body, now: Some(1_700_000_000_000_000) }
+        };
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        // Key, limit, units: single units alone, with others, and of another limit in between.
+        let asked = [
+            ("a", 0, 1),
+            ("b", 0, 1),
+            ("c", 1, 1),
+            ("a", 0, 1),
+            ("b", 0, 2),
+            ("a", 0, 1),
+            ("b", 0, 2),
+            ("a", 0, 1),
+            ("b", 0, 1),
+            ("a", 0, 1),
+            ("c", 1, 1),
+            ("b", 0, 1),
+        ];
+        let replies = run_together(&mut connection, &asked.map(call));
+        let refused: Vec<_> = replies.iter().map(|reply| reply.refused == Some(1)).collect();
+        let expected = [6, 9, 11];
+        let expected: Vec<_> = (0..asked.len()).map(|nth| expected.contains(&nth)).collect();
+        assert_eq!(refused, expected, "{algorithm}");
+        // The state that each request for "a" found holds the charges before it.
+        let found = |nth: usize| replies[nth].stored_values[0].clone();
+        let first = [0, 3, 5, 7].map(found);
+        assert_eq!(first[0], StoredValue::Nothing, "{algorithm}");
+        assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "{algorithm}: {first:?}");
     }
 }

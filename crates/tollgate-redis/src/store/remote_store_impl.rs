@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::algorithm::State;
 use tollgate::store::join::join_all;
-use tollgate::store::stored_state;
+use tollgate::store::{RequestList, stored_state};
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
 use tollgate_shared::blocks::KeyHash;
 use tollgate_shared::remote_store::BATCH_CALLS_MAX;
@@ -64,6 +64,28 @@ impl Store for RedisStore {
                 RedisStore::decide_each(self, checks, now.instant(), outcome).await
             });
             for decision in join_all(requests).await {
+                decisions.push(decision?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends requests together, like [`RedisStore::decide_batch`](Store::decide_batch).
+    async fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        decisions.clear();
+        let (mut ranges, mut rest) = (requests.ranges(), outcomes);
+        while ranges.len() > 0 {
+            let futures = ranges.by_ref().take(BATCH_CALLS_MAX).map(|range| {
+                let own = rest.split_off_mut(..range.len()).expect("an outcome for each check");
+                RedisStore::decide_each(self, &requests.checks()[range], now.instant(), own)
+            });
+            for decision in join_all(futures).await {
                 decisions.push(decision?);
             }
         }
@@ -220,9 +242,9 @@ impl RedisStore {
         let answer =
             self.answer_checks(checks, when, outcomes, PartialFailurePolicy::ReportFailed).await?;
         seen.answered_at = answer.answered_at;
-        seen.states.extend(answer.states);
+        seen.states = answer.states;
         seen.failed_checks = answer.failed_checks;
-        seen.to_refund.extend(answer.to_refund);
+        seen.to_refund = answer.to_refund;
         Ok(())
     }
 }

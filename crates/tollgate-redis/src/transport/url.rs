@@ -2,8 +2,11 @@
 //! `redis-sentinel://…`, `redis-cluster://…`.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use crate::script::keys::SLOTS_MAX;
 
 /// Hosts of one URL. More are never needed to find a cluster or a primary.
 const HOSTS_MAX: usize = 64;
@@ -25,6 +28,8 @@ pub struct StoreUrl {
     pub(crate) sentinel_login: Login,
     pub(crate) database: u32,
     pub(crate) tls: Option<TlsFiles>,
+    /// Number of hash tags that the subjects of a cluster share; `None` gives each its own.
+    pub(crate) slots: Option<NonZeroU16>,
 }
 
 /// The arrangement of the servers behind a URL.
@@ -209,7 +214,9 @@ impl UrlParts<'_> {
         }
         let tls = self.query.take("tls");
         let tls = self.tls(is_true(tls)?)?;
-        self.finish(Topology::Cluster, hosts, 0, tls)
+        let slots = self.query.take("slots").map(slots).transpose()?;
+        let url = self.finish(Topology::Cluster, hosts, 0, tls)?;
+        Ok(StoreUrl { slots, ..url })
     }
 
     fn finish(
@@ -221,7 +228,8 @@ impl UrlParts<'_> {
     ) -> UrlResult<StoreUrl> {
         self.query.reject_unknown()?;
         let sentinel_login = Login::default();
-        Ok(StoreUrl { topology, hosts, login: self.login, sentinel_login, database, tls })
+        let (login, slots) = (self.login, None);
+        Ok(StoreUrl { topology, hosts, login, sentinel_login, database, tls, slots })
     }
 
     fn hosts(&self, port: u16) -> UrlResult<Vec<Address>> {
@@ -300,6 +308,16 @@ fn database(text: &str) -> UrlResult<u32> {
     }
 }
 
+fn slots(text: String) -> UrlResult<NonZeroU16> {
+    match text.parse::<NonZeroU16>() {
+        Ok(slots) if slots.get() <= SLOTS_MAX => Ok(slots),
+        _ => url_error(format!(
+            "`slots` is not a number from 1 to {SLOTS_MAX}: write about four for each node, such as \
+             `slots=12`, or leave it out"
+        )),
+    }
+}
+
 fn is_true(text: Option<String>) -> UrlResult<bool> {
     match text.as_deref() {
         None | Some("false") => Ok(false),
@@ -355,8 +373,8 @@ impl UrlQuery {
             Some(_) => url_error(
                 "the store does not know a parameter: there are `ca_file`, `cert_file` and \
                  `key_file` with TLS, `tls` with sentinels and clusters, `sentinel_user` and \
-                 `sentinel_password` with sentinels, `db` with Unix sockets; a ? in a password is \
-                 written %3F",
+                 `sentinel_password` with sentinels, `slots` with clusters, `db` with Unix sockets; \
+                 a ? in a password is written %3F",
             ),
         }
     }
@@ -479,7 +497,10 @@ mod tests {
         assert_eq!(url.topology, Topology::Sentinel { primary: "m".into() });
         assert_eq!(url.sentinel_login.password.as_deref(), Some("p"));
         assert!(url.tls.is_some() && url.login.password.is_none());
-        assert!(StoreUrl::parse_for_any_build("redis-cluster://a").unwrap().is_cluster());
+        let url = StoreUrl::parse_for_any_build("redis-cluster://a").unwrap();
+        assert!(url.is_cluster() && url.slots.is_none());
+        let url = StoreUrl::parse_for_any_build("redis-cluster://a?slots=12").unwrap();
+        assert_eq!(url.slots, NonZeroU16::new(12));
     }
 
     #[test]
@@ -513,6 +534,11 @@ mod tests {
             ("redis-sentinel://a,b", "which primary"),
             ("redis-cluster://a/1", "only database 0"),
             ("redis-cluster://a?tls=yes", "neither"),
+            ("redis-cluster://a?slots=0", "from 1 to 1024"),
+            ("redis-cluster://a?slots=1025", "from 1 to 1024"),
+            ("redis-cluster://a?slots=many", "`slots=12`"),
+            ("redis-cluster://a?slots=", "`slots=12`"),
+            ("redis://a?slots=12", "`slots` with clusters"),
             (many.as_str(), "at most 64"),
             (long.as_str(), "longer than"),
         ] {

@@ -50,7 +50,7 @@ struct SharedRequest<'a, R: RemoteStore> {
     tags: CheckList<u64>,
     routes: CheckList<CheckRoute>,
     /// The outcome of each limit so far.
-    outcomes: CheckList<Outcome>,
+    outcomes: &'a mut [Outcome],
     ended: bool,
 }
 
@@ -109,12 +109,12 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             asked_at: asked_at.begin_operation(),
             tags,
             routes: checks.iter().map(|_| CheckRoute::Undecided).collect(),
-            outcomes: checks.iter().map(|_| Outcome::default()).collect(),
+            outcomes: &mut *outcomes,
             ended: false,
         };
         request.decide().await;
         request.ended = true;
-        outcomes.copy_from_slice(&request.outcomes);
+        drop(request);
         Decision::of_outcomes(checks, outcomes, now)
     }
 }
@@ -260,9 +260,10 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         for &index in &group {
             shared.flush_before_check(&self.checks[index], self.tags[index], when).await;
         }
-        let checks: CheckList<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
+        // On the heap: a future that waits for a store would carry them around.
+        let checks: Vec<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
         shared.caller_clock.observe(self.now);
-        let mut answers = [Outcome::default(); MAX_LIMITS];
+        let mut answers = vec![Outcome::default(); checks.len()];
         let mut seen = AnswerStates::default();
         let answer = asked.store.decide_with_states(&checks, when, &mut answers, &mut seen).await;
         if let Err(error) = answer {
@@ -390,7 +391,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
             return;
         }
         let counts = |index: usize| self.outcomes[index].decided_by != DecidedBy::Open;
-        for (index, more) in up_to::up_to_excess(self.checks, &self.outcomes, counts) {
+        for (index, more) in up_to::up_to_excess(self.checks, self.outcomes, counts) {
             self.give_back(index, more);
         }
     }

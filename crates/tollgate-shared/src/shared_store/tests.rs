@@ -416,5 +416,6 @@ mod dropped_callers;
 mod failures;
 mod leases;
 mod local_syncing;
+mod many_requests;
 mod refusal_caching;
 mod several_limits;

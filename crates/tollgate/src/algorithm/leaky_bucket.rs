@@ -25,7 +25,7 @@
 //! ```
 
 use super::token_bucket::{self, ticks_to_wait};
-use super::{CompactState, Strategy, judge_and_charge};
+use super::{CompactState, Strategy, TakenState};
 use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -58,12 +58,15 @@ impl CompactState for LeakyBucketState {
     }
 
     #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
-        if limit.is_queue() {
-            return judge_and_charge(self, limit, cost, now);
-        }
-        let (outcome, charged) = self.0.take_short(limit, cost, now)?;
-        Some((outcome, LeakyBucketState(charged)))
+    fn take(
+        self,
+        limit: &Limit,
+        cost: u64,
+        now: Micros,
+    ) -> Option<TakenState<Self, impl FnOnce() -> Outcome>> {
+        let TakenState { allowed, charged, outcome } =
+            self.0.take_short(limit, cost, now, limit.is_queue())?;
+        Some(TakenState { allowed, charged: LeakyBucketState(charged), outcome })
     }
 
     fn to_script_numbers(self, limit: &Limit) -> [u64; 3] {

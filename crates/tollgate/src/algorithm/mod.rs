@@ -174,10 +174,14 @@ pub trait CompactState: Strategy + Copy {
     /// one, in microseconds.
     fn memory_us(limit: &Limit) -> u64;
 
-    /// Judges a take and charges it, if the fast path can. The new state counts only if the outcome is
-    /// allowed.
+    /// Judges a take and charges it, if the fast path can.
     #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
+    fn take(
+        self,
+        limit: &Limit,
+        cost: u64,
+        now: Micros,
+    ) -> Option<TakenState<Self, impl FnOnce() -> Outcome>> {
         judge_and_charge(self, limit, cost, now)
     }
 
@@ -192,17 +196,29 @@ pub trait CompactState: Strategy + Copy {
     }
 }
 
+/// A state after a take. The waits of its outcome are computed later, because no other thread has
+/// to wait for them: a store writes the state first.
+pub struct TakenState<S, F> {
+    /// True if the take is admitted.
+    pub(crate) allowed: bool,
+    /// The state with the cost charged; it counts only if the take is admitted.
+    pub(crate) charged: S,
+    /// Computes the outcome.
+    pub(crate) outcome: F,
+}
+
 #[inline(always)]
 fn judge_and_charge<S: CompactState>(
-    state: &S,
+    state: S,
     limit: &Limit,
     cost: u64,
     now: Micros,
-) -> Option<(Outcome, S)> {
+) -> Option<TakenState<S, impl FnOnce() -> Outcome + use<S>>> {
     let outcome = state.judge(limit, cost, now);
-    let mut charged = *state;
+    let mut charged = state;
     charged.charge(limit, cost, now);
-    (!outcome.jumped).then_some((outcome, charged))
+    let taken = TakenState { allowed: outcome.allowed, charged, outcome: move || outcome };
+    (!outcome.jumped).then_some(taken)
 }
 
 /// The kind of state of a limit, with staggered windows apart from others: their limit has to be

@@ -31,7 +31,7 @@
 //! in every second. The state keeps debt as whole units and the ticks of a unit that is partly
 //! refilled, because whole units keep their meaning when the numbers change.
 
-use super::{CompactState, ServedInstant, Strategy, used_after_change};
+use super::{CompactState, ServedInstant, Strategy, TakenState, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit};
 use crate::time::{MAX_EXACT, Micros, Wait};
@@ -168,11 +168,12 @@ impl TokenBucketState {
     /// instructions instead of 621 if it is admitted, and 469 instead of 657 if it is refused.
     #[inline(always)]
     pub(crate) fn take_short(
-        &self,
+        self,
         limit: &Limit,
         cost: u64,
         now: Micros,
-    ) -> Option<(Outcome, TokenBucketState)> {
+        is_queue: bool,
+    ) -> Option<TakenState<TokenBucketState, impl FnOnce() -> Outcome>> {
         let bucket = &limit.bucket;
         let ShortNumbers { unit, drain, capacity } = bucket.short?;
         let at = now.as_u64();
@@ -185,28 +186,32 @@ impl TokenBucketState {
         }
         let passed = at - self.mark;
         let drained = if passed < bucket.full_refill { passed * drain } else { debt };
-        let debt = debt.saturating_sub(drained);
-        let asked = debt + cost * unit;
+        let backlog = debt.saturating_sub(drained);
+        let asked = backlog + cost * unit;
         let allowed = asked <= capacity;
-        let debt = if allowed { asked } else { debt };
+        let debt = if allowed { asked } else { backlog };
         let used = bucket.by_unit.floor_short(debt);
         let part = debt - used * unit;
-        let next = if part > 0 { part } else { unit.min(debt) };
-        let wait = |ticks: u64| {
-            Wait::from_micros(if drain == 1 { ticks } else { bucket.by_drain.ceil_short(ticks) })
+        let outcome = move || {
+            let next = if part > 0 { part } else { unit.min(debt) };
+            let wait = |ticks: u64| {
+                let micros = if drain == 1 { ticks } else { bucket.by_drain.ceil_short(ticks) };
+                Wait::from_micros(micros)
+            };
+            Outcome {
+                allowed,
+                remaining: limit.capacity() - used - u64::from(part > 0),
+                retry_after: if allowed { Wait::ZERO } else { wait(asked - capacity) },
+                reset_after: wait(debt),
+                more_after: wait(next),
+                delay: if is_queue && allowed && cost > 0 { wait(backlog) } else { Wait::ZERO },
+                served_at: now,
+                jumped: false,
+                ..Outcome::default()
+            }
         };
-        let outcome = Outcome {
-            allowed,
-            remaining: limit.capacity() - used - u64::from(part > 0),
-            retry_after: if allowed { Wait::ZERO } else { wait(asked - capacity) },
-            reset_after: wait(debt),
-            more_after: wait(next),
-            delay: Wait::ZERO,
-            served_at: now,
-            jumped: false,
-            ..Outcome::default()
-        };
-        Some((outcome, TokenBucketState { mark: at, used, part }))
+        let charged = TokenBucketState { mark: at, used, part };
+        Some(TakenState { allowed, charged, outcome })
     }
 }
 
@@ -226,8 +231,13 @@ impl CompactState for TokenBucketState {
     }
 
     #[inline(always)]
-    fn take(&self, limit: &Limit, cost: u64, now: Micros) -> Option<(Outcome, Self)> {
-        self.take_short(limit, cost, now)
+    fn take(
+        self,
+        limit: &Limit,
+        cost: u64,
+        now: Micros,
+    ) -> Option<TakenState<Self, impl FnOnce() -> Outcome>> {
+        self.take_short(limit, cost, now, false)
     }
 
     fn to_script_numbers(self, limit: &Limit) -> [u64; 3] {

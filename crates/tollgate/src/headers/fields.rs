@@ -1,6 +1,8 @@
 //! The header fields of a reply for programs that use the `http` crate: names that are made at
 //! compile time, and values that are slices of one buffer. Needs the feature `http`.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
@@ -99,13 +101,29 @@ impl RateLimitFields {
     /// Names and values, in the order they were added.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        // All values are printable ASCII; if one were not, only that field would be missing.
+        self.ranges().filter_map(|(field, range)| {
+            let value = HeaderValue::from_maybe_shared(self.text.slice(range)).ok()?;
+            Some((field.header_name(), value))
+        })
+    }
+
+    /// The same as text, for servers that write HTTP themselves; names are in small letters.
+    #[inline]
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let fields =
+            self.ranges().map(|(field, range)| (field.lowercase_name(), &self.text[range]));
+        fields.filter(|(_, value)| value.iter().all(|byte| matches!(byte, b' '..=b'~')))
+    }
+
+    /// Each field and where its value is in the text.
+    #[inline]
+    fn ranges(&self) -> impl Iterator<Item = (RateLimitField, Range<usize>)> {
         let mut start = 0;
-        self.marks.iter().filter_map(move |(field, end)| {
-            let end = usize::from(*end);
-            let value = self.text.slice(start..end);
-            start = end;
-            // All values are printable ASCII; if one were not, only that field would be missing.
-            HeaderValue::from_maybe_shared(value).ok().map(|value| (field.header_name(), value))
+        self.marks.iter().map(move |(field, end)| {
+            let range = start..usize::from(*end);
+            start = range.end;
+            (*field, range)
         })
     }
 }
@@ -114,20 +132,41 @@ impl RateLimitField {
     /// The name as the `http` crate has it.
     #[inline]
     pub const fn header_name(self) -> HeaderName {
+        macro_rules! named {
+            ($field:ident) => {
+                const { HeaderName::from_static(RateLimitField::$field.lowercase_name()) }
+            };
+        }
         match self {
-            RateLimitField::XLimit => const { HeaderName::from_static("x-ratelimit-limit") },
-            RateLimitField::XRemaining => {
-                const { HeaderName::from_static("x-ratelimit-remaining") }
-            }
-            RateLimitField::XReset => const { HeaderName::from_static("x-ratelimit-reset") },
-            RateLimitField::XWarning => const { HeaderName::from_static("x-ratelimit-warning") },
-            RateLimitField::Policy => const { HeaderName::from_static("ratelimit-policy") },
-            RateLimitField::RateLimit => const { HeaderName::from_static("ratelimit") },
-            RateLimitField::Limit => const { HeaderName::from_static("ratelimit-limit") },
-            RateLimitField::Remaining => const { HeaderName::from_static("ratelimit-remaining") },
-            RateLimitField::Reset => const { HeaderName::from_static("ratelimit-reset") },
+            RateLimitField::XLimit => named!(XLimit),
+            RateLimitField::XRemaining => named!(XRemaining),
+            RateLimitField::XReset => named!(XReset),
+            RateLimitField::XWarning => named!(XWarning),
+            RateLimitField::Policy => named!(Policy),
+            RateLimitField::RateLimit => named!(RateLimit),
+            RateLimitField::Limit => named!(Limit),
+            RateLimitField::Remaining => named!(Remaining),
+            RateLimitField::Reset => named!(Reset),
             RateLimitField::RetryAfter => RETRY_AFTER,
             RateLimitField::CacheControl => CACHE_CONTROL,
+        }
+    }
+
+    /// The name in small letters.
+    #[inline]
+    const fn lowercase_name(self) -> &'static str {
+        match self {
+            RateLimitField::XLimit => "x-ratelimit-limit",
+            RateLimitField::XRemaining => "x-ratelimit-remaining",
+            RateLimitField::XReset => "x-ratelimit-reset",
+            RateLimitField::XWarning => "x-ratelimit-warning",
+            RateLimitField::Policy => "ratelimit-policy",
+            RateLimitField::RateLimit => "ratelimit",
+            RateLimitField::Limit => "ratelimit-limit",
+            RateLimitField::Remaining => "ratelimit-remaining",
+            RateLimitField::Reset => "ratelimit-reset",
+            RateLimitField::RetryAfter => "retry-after",
+            RateLimitField::CacheControl => "cache-control",
         }
     }
 }
@@ -140,6 +179,7 @@ mod tests {
     fn both_names_of_a_field_are_one() {
         for field in RateLimitField::ALL {
             assert_eq!(field.header_name().as_str(), field.name().to_ascii_lowercase());
+            assert_eq!(field.header_name().as_str(), field.lowercase_name());
         }
     }
 
@@ -155,6 +195,8 @@ mod tests {
         let shown = fields.iter().map(|(name, value)| (name.to_string(), value.len()));
         let expected = [("x-ratelimit-limit", 2), ("x-ratelimit-remaining", 0), ("retry-after", 1)];
         assert!(shown.eq(expected.map(|(name, bytes)| (name.to_owned(), bytes))));
+        let texts = fields.texts().map(|(name, value)| (name, value.len()));
+        assert!(texts.eq(expected));
         let (none, rest) = FieldText::default().finish_with_body(|_| {});
         assert!(none.is_empty() && none.iter().next().is_none() && rest.is_empty());
     }

@@ -39,7 +39,7 @@ impl<'a, 'c> RequestList<'a, 'c> {
     }
 
     /// The positions of the checks of each request, in order.
-    pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<'a> {
+    pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<usize>> + Clone + use<'a> {
         let mut start = 0;
         self.ends.iter().map(move |&end| std::mem::replace(&mut start, end)..end)
     }

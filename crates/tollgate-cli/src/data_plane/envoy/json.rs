@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 
 use super::escape_non_utf8;
 use super::messages::{RateLimitDescriptor, RateLimitEntry, RateLimitOverride, RateLimitRequest};
@@ -42,12 +42,12 @@ pub(in crate::data_plane) async fn answer(
         true => StatusCode::OK,
         false => StatusCode::TOO_MANY_REQUESTS,
     };
-    let kind = const { HeaderValue::from_static("application/json") };
-    let content = ResponseContent { media_type: kind, bytes_hint: ANSWER_BYTES };
+    let content = ResponseContent { media_type: "application/json", bytes_hint: ANSWER_BYTES };
     let (dialects, answer) = (described.dialects(), described.answer());
     respond_in_dialects(dialects, status, content, answer, |out, _| {
         write_described(out, &described)
     })
+    .into_response()
 }
 
 /// The response if more limits apply than one decision holds.

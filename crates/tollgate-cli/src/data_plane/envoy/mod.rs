@@ -28,7 +28,7 @@ use tollgate_rules::expect_ready;
 use super::DataContext;
 use super::check_service::CheckService;
 use super::facts::escape_non_utf8;
-use crate::listeners::handler::{Admission, AdmittedRequest, Handler, ReceivedRequest};
+use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
 use crate::listeners::service::ListenerService;
@@ -98,17 +98,17 @@ impl Handler for EnvoyListener {
 
     type Endpoint = GrpcMethod;
 
-    fn admit(&self, head: &request::Parts, _: SocketAddr) -> Admission<GrpcMethod> {
+    fn admit(&self, head: &request::Parts, _: SocketAddr) -> RequestAdmission<GrpcMethod> {
         if let Some(refusal) = call::reject_non_grpc(head) {
-            return Admission::Answered(refusal);
+            return RequestAdmission::Answered(refusal);
         }
         match self.find_method(head) {
-            Ok((endpoint, deadline)) => Admission::Admitted(AdmittedRequest {
+            Ok((endpoint, deadline)) => RequestAdmission::Admitted(RoutedRequest {
                 endpoint,
                 body_bytes_max: Some(call::BODY_BYTES_MAX),
                 deadline,
             }),
-            Err(failed) => Admission::Answered(call::reply(Err(failed), &self.codes)),
+            Err(failed) => RequestAdmission::Answered(call::reply(Err(failed), &self.codes)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Handler for EnvoyListener {
 
     fn unreceived(
         &self,
-        admitted: &AdmittedRequest<GrpcMethod>,
+        admitted: &RoutedRequest<GrpcMethod>,
         problem: &BodyError,
     ) -> Response<ResponseBody> {
         let outcome = self.refuse_oversized(admitted.endpoint, call::body_error(problem));

@@ -9,7 +9,6 @@ use tollgate_rules::descriptors::{
     Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError, Hits,
     StatedLimit, Status,
 };
-use tollgate_rules::expect_ready;
 
 use super::call::{GrpcError, GrpcResult};
 use super::code::GrpcCode;
@@ -80,23 +79,12 @@ pub(in crate::data_plane) async fn decide(
     }
     let ask = DescriptorAsk { domain: &request.domain, descriptors: &descriptors };
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    // The future of a decision is large, and hyper copies the whole future of a call when it spawns its task. If the
-    // store answers at once, nothing is kept across an await; otherwise the decision is boxed.
-    let decided = match gatekeeper.answers_at_once() {
-        true => expect_ready(timing.measure(gatekeeper.decide_descriptors_by(
-            rules,
-            &ask,
-            gatekeeper.clock_instant(now),
-        ))),
-        false => {
-            let deciding = Box::pin(gatekeeper.decide_descriptors_by(
-                rules,
-                &ask,
-                gatekeeper.clock_instant(now),
-            ));
-            timing.measure(deciding).await
-        }
-    };
+    let at = gatekeeper.clock_instant(now);
+    let decided =
+        match timing.measure_at_once(|| gatekeeper.decide_descriptors_at_once(rules, &ask, at)) {
+            Ok(decided) => decided,
+            Err(rules) => timing.measure(gatekeeper.decide_descriptors_by(rules, &ask, at)).await,
+        };
     match decided {
         Ok(described) => Ok(RlsDecision::Decided(described)),
         Err(error) if error.is_refusal() => {

@@ -195,6 +195,7 @@
 
 mod acts;
 mod concurrency;
+mod many_requests;
 mod probe;
 mod random_traffic;
 mod several_limits;
@@ -306,6 +307,9 @@ behaviours! {
         => states::clock_jumps;
     Batches, "batches", "A batch has the answers of its requests one by one."
         => several_limits::batches;
+    ManyRequests, "many_requests",
+        "Many requests of several checks have the answers of each by itself, in order."
+        => many_requests::in_order;
     Atomic, "atomic",
         "Requests at the same time are charged one after the other: none is lost, none is too many."
         => concurrency::atomic;

@@ -10,7 +10,7 @@ use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{Decision, Outcome, Receipt};
 use crate::limit::{Limit, LimitBuilder};
-use crate::store::Store;
+use crate::store::{RequestList, Store};
 use crate::time::{Micros, Wait};
 
 /// A store under test. Failures name the behaviour.
@@ -102,6 +102,19 @@ impl<S: Store<Error: fmt::Debug>> Probe<'_, S> {
         // Not empty: the store has to empty it.
         let mut decisions = vec![Decision::unlimited(now)];
         self.answer(self.store.decide_batch(checks, Now::at(now), &mut decisions)).await;
+        decisions
+    }
+
+    pub(super) async fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Vec<Decision> {
+        // Not empty: the store has to empty it.
+        let mut decisions = vec![Decision::unlimited(now)];
+        let decided = self.store.decide_requests(requests, Now::at(now), outcomes, &mut decisions);
+        self.answer(decided).await;
         decisions
     }
 

@@ -204,7 +204,7 @@ impl RandomCheck {
 
 impl<'a, S: Store<Error: fmt::Debug>> RandomLane<'a, S> {
     fn new(probe: &'a Probe<'a, S>, seed: u64) -> RandomLane<'a, S> {
-        let mut random = LaneRandom(seed);
+        let mut random = LaneRandom::new(seed);
         let shapes = shapes();
         let shape = &shapes[(seed % shapes.len() as u64) as usize];
         RandomLane {
@@ -390,7 +390,7 @@ fn describe(check: &Check<'_>) -> String {
 }
 
 /// An outcome without its decider, which may differ.
-fn comparable(outcome: &Outcome) -> Outcome {
+pub(super) fn comparable(outcome: &Outcome) -> Outcome {
     Outcome { decided_by: DecidedBy::Memory, ..*outcome }
 }
 
@@ -401,9 +401,13 @@ pub(super) fn summary(decision: &Decision) -> (Option<Refusal>, usize, u64, u16,
 }
 
 /// Random numbers that are the same in every run: SplitMix64.
-struct LaneRandom(u64);
+pub(super) struct LaneRandom(u64);
 
 impl LaneRandom {
+    pub(super) fn new(seed: u64) -> LaneRandom {
+        LaneRandom(seed)
+    }
+
     fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -412,7 +416,7 @@ impl LaneRandom {
     }
 
     /// A number below `end`, which is not 0.
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
 
@@ -420,7 +424,7 @@ impl LaneRandom {
         self.below(count) == 0
     }
 
-    fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(super) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len() as u64) as usize]
     }
 }

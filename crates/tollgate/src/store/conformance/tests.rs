@@ -13,7 +13,7 @@ use super::*;
 use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, RequestList};
 use crate::time::Wait;
 
 #[test]
@@ -54,6 +54,7 @@ enum StoreFault {
     QueuesEveryCaller,
     RefundsIgnoreReceipts,
     RepeatedChecksAreFree,
+    RequestsInReverse,
     ResetsNothing,
     UpToIsATake,
     WaitsAndAnswersAtOnce,
@@ -222,6 +223,28 @@ impl Store for FaultyStore {
         Store::decide_batch(&self.memory, &checks, now, decisions).await
     }
 
+    async fn decide_requests(
+        &self,
+        requests: RequestList<'_, '_>,
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), Infallible> {
+        decisions.clear();
+        let mut ranges: Vec<_> = requests.ranges().collect();
+        if self.has(StoreFault::RequestsInReverse) {
+            ranges.reverse();
+        }
+        for range in ranges {
+            let checks = &requests.checks()[range.clone()];
+            decisions.push(self.decide_each(checks, now, &mut outcomes[range]).await?);
+        }
+        if self.has(StoreFault::RequestsInReverse) {
+            decisions.reverse();
+        }
+        Ok(())
+    }
+
     async fn refund(
         &self,
         check: &Check<'_>,
@@ -284,7 +307,7 @@ const FOUND_BY: &[(StoreFault, &[Behaviour])] = {
         (BatchesInReverse, &[Batches, RandomBatches]),
         (BlocksEndWithTheFirst, &[Blocks]),
         (BlocksStopOnlyTakes, &[Blocks]),
-        (ChargesLimitsOneByOne, &[SeveralLimits, RandomSeveralLimits]),
+        (ChargesLimitsOneByOne, &[SeveralLimits, RandomSeveralLimits, ManyRequests]),
         (CountsNoRefusals, &[CountDenied, RandomTraffic]),
         (EnforcesShadows, &[Shadow, RandomSeveralLimits]),
         (ForcesAreTakes, &[Forces, RandomTraffic]),
@@ -299,6 +322,7 @@ const FOUND_BY: &[(StoreFault, &[Behaviour])] = {
         (QueuesEveryCaller, &[Queues, RandomTraffic]),
         (RefundsIgnoreReceipts, &[Refunds, RandomTraffic]),
         (RepeatedChecksAreFree, &[SharedStates, RandomSeveralLimits]),
+        (RequestsInReverse, &[ManyRequests]),
         (ResetsNothing, &[Resets, RandomTraffic]),
         (UpToIsATake, &[UpTo, RandomTraffic]),
         (WaitsAndAnswersAtOnce, &[WorkedCases, RandomTraffic]),

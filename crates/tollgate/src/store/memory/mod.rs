@@ -1,21 +1,23 @@
 //! The memory store: all limits of all keys in one bounded table.
 //!
 //! ```text
-//!   check ─▶ secret.rs         hash the key
-//!         ─▶ table.rs          find its slot          slot.rs: 32 bytes, a sequence lock
-//!         ─▶ ../one_check.rs   what the act does      algorithm/*.rs: judge, charge
-//!         ─▶ slot.rs           write the new state back
+//!   check ─▶ secret.rs   hash the key
+//!         ─▶ table.rs    find its slot             slot.rs: 32 bytes, a sequence lock
+//!         ─▶ take.rs     judge and charge a copy   algorithm/*.rs: take
+//!         ─▶ slot.rs     write the new state back
 //! ```
 //!
 //! A decision about a key that is in the table takes only these steps and touches nothing shared:
 //! no lock but the slot's own, no allocation, and for a refusal no write. Everything else (new
-//! keys, changed numbers, logs that grow, several limits at once) goes through
+//! keys, changed numbers, logs that grow, several limits that do not all admit) goes through
 //! `MemoryStore::update` or `several_limits.rs`, which lock slots and use the same pure functions.
+//! `batch.rs` decides many requests at once.
 //!
 //! Memory is bounded by the table, whatever keys arrive. Keys for which there is no room share 64
 //! *overflow* states per limit, and their decisions say so.
 
 mod arena;
+mod batch;
 mod blocks;
 mod locked_state;
 mod numbers;
@@ -28,17 +30,19 @@ mod slot;
 mod slot_state;
 mod snapshot;
 mod table;
+mod take;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::algorithm::{self, CompactState, LimitStateKind, State, Strategy, with_compact_state};
+use arrayvec::ArrayVec;
+
+use crate::algorithm::{self, LimitStateKind, State, Strategy};
 use crate::check::{Act, Check, Key};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal};
 use crate::limit::Limit;
-use crate::store::RequestList;
 use crate::store::carried_state::{CarriedState, ChargeReason, Purpose};
 use crate::store::one_check::ChargePlan;
 use crate::time::{Micros, Wait};
@@ -62,8 +66,9 @@ const SIDE_TABLE_DIVISOR: usize = 64;
 const SIDE_TABLE_KEYS_MIN: usize = 4_096;
 /// Lines of the table swept for each log that could not grow.
 const LOG_SWEEP_LINES: usize = 16;
-/// Number of keys that are hashed and prefetched ahead in a batch.
-const PREFETCH_BATCH: usize = 16;
+
+/// One value per check, without allocation.
+type PerCheck<T> = ArrayVec<T, MAX_LIMITS>;
 
 /// All limits of all keys of one process.
 #[derive(Debug)]
@@ -105,8 +110,8 @@ pub struct MemoryStats {
 }
 
 impl MemoryStore {
-    /// A store for `max_keys` keys: about 40 bytes each, or 80 in stores of up to 16,384 keys,
-    /// allocated now. Overflow states and blocks get a table each when first needed, for a 64th as
+    /// A store for `max_keys` keys: about 40 bytes each, allocated now. In a store of up to 16,384
+    /// keys it is 80 bytes each, or 320 each if these are less than 320 KiB. Overflow states and blocks get a table each when first needed, for a 64th as
     /// many keys and at least 4,096. Log entries take up to 64 MiB. Nothing else ever grows.
     pub fn new(max_keys: usize) -> MemoryStore {
         MemoryStore::with_log_bytes(max_keys, LOG_BYTES)
@@ -166,7 +171,10 @@ impl MemoryStore {
     pub fn decide_now<'n>(&self, checks: &[Check<'_>], now: impl Into<Now<'n>>) -> Decision {
         match checks {
             [check] => self.decide_one(check, now),
-            _ => self.decide_each(checks, now, &mut [Outcome::default(); MAX_LIMITS]),
+            _ => {
+                let outcomes = checks.iter().take(MAX_LIMITS).map(|_| Outcome::default());
+                self.decide_each(checks, now, &mut outcomes.collect::<PerCheck<Outcome>>())
+            }
         }
     }
 
@@ -182,7 +190,9 @@ impl MemoryStore {
         now: impl Into<Now<'n>>,
         outcomes: &mut [Outcome],
     ) -> Decision {
-        self.decide_several(checks, now.into(), &mut outcomes[..checks.len().min(MAX_LIMITS)])
+        let mut subjects = PerCheck::new();
+        self.hash_request(checks, &mut subjects);
+        self.decide_several(checks, &subjects, now.into(), outcomes)
     }
 
     /// Decides one request: one check on the fast path, several as all or none.
@@ -194,128 +204,30 @@ impl MemoryStore {
         outcomes: &mut [Outcome],
     ) -> Decision {
         match checks {
-            [check] if !check.shadow => {
-                let decision = self.decide_one(check, now);
-                outcomes[0] = decision.outcome();
-                decision
+            [check] => {
+                let HashedKey(subject) = self.hash_and_prefetch(check);
+                self.decide_hashed_request(checks, &[subject], now, outcomes)
             }
             _ => self.decide_each(checks, now, outcomes),
         }
     }
 
-    /// Decides many requests of several checks each, as if in order at one instant. `outcomes` receives
-    /// the outcome of each limit; `decisions` is emptied and filled in the order of the requests.
-    ///
-    /// # Panics
-    ///
-    /// If `outcomes` is shorter than the list of checks.
-    pub fn decide_requests<'n>(
-        &self,
-        requests: RequestList<'_, '_>,
-        now: impl Into<Now<'n>>,
-        outcomes: &mut [Outcome],
-        decisions: &mut Vec<Decision>,
-    ) {
-        let now = now.into();
-        decisions.clear();
-        decisions.extend(requests.ranges().map(|range| {
-            self.decide_request(&requests.checks()[range.clone()], now, &mut outcomes[range])
-        }));
-    }
-
-    /// Decides many independent requests of one check each, as if in order at one instant.
-    /// `decisions` is emptied and filled in the same order.
-    pub fn decide_batch<'n>(
+    /// Decides one request whose keys are hashed.
+    #[inline]
+    fn decide_hashed_request(
         &self,
         checks: &[Check<'_>],
-        now: impl Into<Now<'n>>,
-        decisions: &mut Vec<Decision>,
-    ) {
-        let now = now.into();
-        decisions.clear();
-        decisions.reserve(checks.len());
-        // A small table is in the cache anyway.
-        let ahead = self.keys.is_large();
-        for checks in checks.chunks(PREFETCH_BATCH) {
-            let mut subjects = [0; PREFETCH_BATCH];
-            for (check, subject) in checks.iter().zip(&mut subjects) {
-                *subject = self.secret.hash(check.key.as_bytes());
-                if ahead {
-                    self.keys.prefetch(slot_key(*subject, check.limit));
-                }
-            }
-            if ahead {
-                for (check, subject) in checks.iter().zip(subjects) {
-                    self.keys.prefetch_second(slot_key(subject, check.limit));
-                }
-            }
-            let start = decisions.len();
-            decisions.resize(start + checks.len(), Decision::unlimited(now.instant()));
-            let places = &mut decisions[start..];
-            for ((check, subject), place) in checks.iter().zip(subjects).zip(places) {
-                self.decide_subject(check, subject, now, |decision| *place = decision);
-            }
-        }
-    }
-
-    /// Chooses the path: the hot one for a take of a state that fits in a slot, else the slow one.
-    /// `answer` receives the decision and puts it where the caller needs it, so that it is not
-    /// copied.
-    #[inline]
-    fn decide_subject<T>(
-        &self,
-        check: &Check<'_>,
-        subject: u64,
+        subjects: &[u64],
         now: Now<'_>,
-        answer: impl FnOnce(Decision) -> T,
-    ) -> T {
-        let usual = !check.count_denied & !check.shadow & !check.at_once;
-        let plain = check.act == Act::Take && usual;
-        if !plain || self.blocked_for(subject, now.instant()).is_some() {
-            return answer(self.decide_slow(check, subject, now));
-        }
-        with_compact_state!(
-            check.limit.kind,
-            S => self.take::<S, T>(check, subject, now, answer),
-            else answer(self.decide_slow(check, subject, now))
-        )
-    }
-
-    /// The hot path: the key is in the table (an empty key never is), its numbers are unchanged,
-    /// its state fits in a slot. Each algorithm has its own copy of this function, because inlined
-    /// together they spill registers.
-    #[inline(never)]
-    fn take<S: CompactState, T>(
-        &self,
-        check: &Check<'_>,
-        subject: u64,
-        now: Now<'_>,
-        answer: impl FnOnce(Decision) -> T,
-    ) -> T {
-        let (limit, cost, instant) = (check.limit, check.cost, now.instant());
-        let key = slot_key(subject, limit);
-        let (Some(tag), Some(slot)) = (self.numbers.cached_tag(limit), self.keys.find(key)) else {
-            return answer(self.decide_slow(check, subject, now));
-        };
-        loop {
-            let seen = slot.read();
-            let record = seen.record();
-            if seen.key != key || record.tag != tag {
-                return answer(self.decide_slow(check, subject, now));
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        match (checks, subjects) {
+            ([check], [subject]) if !check.shadow => {
+                let decision = self.decide_subject(check, *subject, now, |decision| decision);
+                outcomes[0] = decision.outcome();
+                decision
             }
-            let Some((outcome, charged)) =
-                S::from_numbers(record.numbers()).take(limit, cost, instant)
-            else {
-                return answer(self.decide_slow(check, subject, now));
-            };
-            if !outcome.allowed || cost == 0 {
-                return answer(Decision::of_one(limit, outcome, 0, instant));
-            }
-            if let Some(mut locked) = slot.lock_if_unchanged(&seen) {
-                locked.write(SlotRecord::of_numbers(charged.to_numbers(), tag));
-                drop(locked);
-                return answer(Decision::of_one(limit, outcome, cost, instant));
-            }
+            _ => self.decide_several(checks, subjects, now, outcomes),
         }
     }
 
@@ -324,11 +236,8 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_slow(&self, check: &Check<'_>, subject: u64, now: Now<'_>) -> Decision {
         if check.shadow {
-            return self.decide_several(
-                std::slice::from_ref(check),
-                now,
-                &mut [Outcome::default()],
-            );
+            let checks = std::slice::from_ref(check);
+            return self.decide_several(checks, &[subject], now, &mut [Outcome::default()]);
         }
         let instant = now.instant();
         if check.key.is_empty() {

@@ -73,7 +73,7 @@ impl Numbers {
 
     /// The tag of a limit's numbers, if it is in the cache.
     #[inline]
-    pub(crate) fn cached_tag(&self, limit: &Limit) -> Option<u32> {
+    fn cached_tag(&self, limit: &Limit) -> Option<u32> {
         let fingerprint = limit.fingerprint();
         let cached = self.cache[fingerprint as usize % CACHE_SLOTS].load(Ordering::Relaxed);
         let known = cached >> TAG_BITS == fingerprint >> TAG_BITS && cached & TAG_MASK != 0;
@@ -81,14 +81,19 @@ impl Numbers {
     }
 
     /// The tag of a limit's numbers, if it has one.
+    #[inline]
     pub(crate) fn tag(&self, limit: &Limit) -> Option<u32> {
-        self.cached_tag(limit).or_else(|| {
-            // Cached under the lock, because dropping tags clears the cache under it, too.
-            let index = self.read();
-            let tag = *index.tags.get(&limit.fingerprint())?;
-            self.remember(limit, tag);
-            Some(tag)
-        })
+        self.cached_tag(limit).or_else(|| self.indexed_tag(limit))
+    }
+
+    /// The same for a limit that is not in the cache, such as one that shares its place with another.
+    #[cold]
+    fn indexed_tag(&self, limit: &Limit) -> Option<u32> {
+        // Cached under the lock, because dropping tags clears the cache under it, too.
+        let index = self.read();
+        let tag = *index.tags.get(&limit.fingerprint())?;
+        self.remember(limit, tag);
+        Some(tag)
     }
 
     /// Assigns a tag to a limit's numbers. If there are too many, those that `in_use` does not name

@@ -6,107 +6,100 @@
 //! limit refuses, a key is new, a slot is locked) nothing is written and `several_limits.rs`
 //! decides. This path never waits for a lock, so it needs no order of locking.
 
-use arrayvec::ArrayVec;
-
 use crate::algorithm::{CompactState, with_compact_state};
 use crate::check::{Act, Check};
-use crate::decision::{Decision, MAX_LIMITS, Outcome};
+use crate::decision::{Decision, Outcome};
 use crate::limit::Limit;
 use crate::time::Micros;
 
-use super::MemoryStore;
-use super::several_limits::LockedCheck;
-use super::slot::{LockedSlot, Slot, SlotRecord, SlotSnapshot};
-
-/// A slot, its content when it was judged, and the record to be written.
-struct SlotWrite<'a> {
-    slot: &'a Slot,
-    snapshot: SlotSnapshot,
-    record: SlotRecord,
-}
+use super::take::SlotWrite;
+use super::{MemoryStore, PerCheck, slot_key};
 
 impl MemoryStore {
     /// The answer if all admit and no other thread interferes; `outcomes` then has the outcome of
     /// each limit.
     pub(super) fn take_optimistic(
         &self,
-        asked: &[LockedCheck<'_>],
         checks: &[Check<'_>],
+        subjects: &[u64],
         now: Micros,
         outcomes: &mut [Outcome],
     ) -> Option<Decision> {
-        let mut charges = ArrayVec::<SlotWrite<'_>, MAX_LIMITS>::new();
-        for (one, place) in asked.iter().zip(outcomes.iter_mut()) {
-            let (outcome, charge) = self.take_copy(one, asked, now)?;
-            *place = outcome;
-            charges.extend(charge);
+        let mut writes = PerCheck::<SlotWrite<'_>>::new();
+        for (index, (check, outcome)) in checks.iter().zip(outcomes.iter_mut()).enumerate() {
+            let write = self.judge_copy(check, subjects[index], now, outcome)?;
+            if write.is_charge() {
+                writes.push(write);
+            } else if !check.shadow || !is_alone(checks, subjects, index) {
+                // Shadow limits never refuse, so they do not vote here; a shadow refusal is not
+                // charged. Checks that share a state are judged for their costs together.
+                return None;
+            }
         }
-        let mut locked = ArrayVec::<LockedSlot<'_>, MAX_LIMITS>::new();
-        for charge in &charges {
-            // Also fails if two checks share a slot: the first one has locked it.
-            locked.push(charge.slot.lock_if_unchanged(&charge.snapshot)?);
+        // Fails if two checks share a slot, because the first one has locked it. Limits that differ
+        // in their numbers alone do so as well, unless one of them finds the numbers of the other.
+        let mut locked = PerCheck::new();
+        for write in &writes {
+            locked.push(write.lock()?);
         }
-        for (locked, charge) in locked.iter_mut().zip(&charges) {
-            locked.write(charge.record);
+        for (write, locked) in writes.iter().zip(locked) {
+            write.write(locked);
         }
-        drop(locked);
         Some(Decision::of_all(checks, outcomes, 0, now))
     }
 
-    /// The outcome of one limit and its write; `None` if this is not the usual case.
-    fn take_copy(
+    /// Judges one limit on a copy of its state; `None` if this is not the usual case.
+    #[inline]
+    fn judge_copy(
         &self,
-        one: &LockedCheck<'_>,
-        asked: &[LockedCheck<'_>],
+        check: &Check<'_>,
+        subject: u64,
         now: Micros,
-    ) -> Option<(Outcome, Option<SlotWrite<'_>>)> {
-        let check = &one.check;
-        // Checks that share a state are judged for their costs together.
-        let is_alone = || asked.iter().filter(|other| other.key == one.key).count() == 1;
+        outcome: &mut Outcome,
+    ) -> Option<SlotWrite<'_>> {
         if check.act != Act::Take || check.count_denied || check.cost == 0 {
             return None;
         }
-        let slot = self.keys.find(one.key)?;
-        let seen = slot.read();
-        let record = seen.record();
-        if seen.key != one.key || record.tag != one.tag {
-            return None;
-        }
-        let (outcome, record) = take(one.limit, record, check.cost, now)?;
-        // A caller that cannot wait gets another answer than the one judged here.
-        if check.at_once && !(outcome.allowed && outcome.delay.is_zero()) {
-            return None;
-        }
-        let outcome = Outcome { twin: one.twin, ..outcome };
-        match outcome.allowed {
+        let shifted;
+        let limit = match check.limit.is_staggered() {
             true => {
-                let outcome = Outcome { charged: check.cost, ..outcome };
-                Some((outcome, Some(SlotWrite { slot, snapshot: seen, record })))
+                shifted = check.limit.for_key(check.key.as_bytes());
+                &*shifted
             }
-            // Shadow limits never refuse, so they do not vote here; a shadow refusal is not
-            // charged.
-            false if check.shadow && is_alone() => Some((outcome, None)),
-            false => None,
-        }
+            false => check.limit,
+        };
+        let write = with_compact_state!(
+            limit.kind.stored(),
+            S => self.judge_limit::<S>(limit, subject, check.cost, now, outcome),
+            else None
+        )?;
+        // A caller that cannot wait gets another answer than the one judged here.
+        let waits = check.at_once && !(outcome.allowed && outcome.delay.is_zero());
+        (!waits).then_some(write)
+    }
+
+    /// Each algorithm has its own copy of this function, because inlined together they spill
+    /// registers.
+    #[inline(never)]
+    fn judge_limit<S: CompactState>(
+        &self,
+        limit: &Limit,
+        subject: u64,
+        cost: u64,
+        now: Micros,
+        outcome: &mut Outcome,
+    ) -> Option<SlotWrite<'_>> {
+        let judged = self.judge_take::<S>(limit, slot_key(subject, limit), cost, now)?;
+        let charged = if judged.write.is_charge() { cost } else { 0 };
+        *outcome = Outcome { charged, ..(judged.outcome)() };
+        Some(judged.write)
     }
 }
 
-/// Judges and charges a state that fits in a slot.
-#[inline]
-fn take(
-    limit: &Limit,
-    record: SlotRecord,
-    cost: u64,
-    now: Micros,
-) -> Option<(Outcome, SlotRecord)> {
-    fn of<S: CompactState>(
-        limit: &Limit,
-        record: SlotRecord,
-        cost: u64,
-        now: Micros,
-    ) -> Option<(Outcome, SlotRecord)> {
-        let (outcome, charged) = S::from_numbers(record.numbers()).take(limit, cost, now)?;
-        Some((outcome, SlotRecord::of_numbers(charged.to_numbers(), record.tag)))
-    }
-    with_compact_state!(limit.kind.stored(), S => of::<S>(limit, record, cost, now), else None)
+/// Returns true if no other check of the request has the state of the one at `index`.
+#[cold]
+fn is_alone(checks: &[Check<'_>], subjects: &[u64], index: usize) -> bool {
+    let key = |(check, &subject): (&Check<'_>, &u64)| slot_key(subject, check.limit);
+    let own = key((&checks[index], &subjects[index]));
+    checks.iter().zip(subjects).filter(|one| key(*one) == own).count() == 1
 }

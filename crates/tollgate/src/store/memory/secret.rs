@@ -4,9 +4,10 @@
 //! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
 //! is stored, so long keys cost no memory and no key can be read from a core dump.
 
-/// Two random words that never leave the store, except in a snapshot.
+/// Two random words that never leave the store, except in a snapshot; kept as the state in which
+/// hashing begins.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct HashSecret([u64; 2]);
+pub(crate) struct HashSecret(SipState);
 
 impl std::fmt::Debug for HashSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -18,27 +19,26 @@ impl HashSecret {
     /// A new secret from the system's random numbers.
     pub(crate) fn random() -> HashSecret {
         let word = || getrandom::u64().expect("the system gives random numbers");
-        HashSecret([word(), word()])
+        HashSecret::from_words([word(), word()])
     }
 
-    pub(crate) fn from_words(words: [u64; 2]) -> HashSecret {
-        HashSecret(words)
+    pub(crate) fn from_words([k0, k1]: [u64; 2]) -> HashSecret {
+        HashSecret(SipState {
+            a: k0 ^ SIP_A,
+            b: k1 ^ SIP_B,
+            c: k0 ^ 0x6c79_6765_6e65_7261,
+            d: k1 ^ 0x7465_6462_7974_6573,
+        })
     }
 
     pub(crate) fn words(&self) -> [u64; 2] {
-        self.0
+        [self.0.a ^ SIP_A, self.0.b ^ SIP_B]
     }
 
     /// The hash of a key.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        let [k0, k1] = self.0;
-        let mut v = SipState {
-            a: k0 ^ 0x736f_6d65_7073_6575,
-            b: k1 ^ 0x646f_7261_6e64_6f6d,
-            c: k0 ^ 0x6c79_6765_6e65_7261,
-            d: k1 ^ 0x7465_6462_7974_6573,
-        };
+        let mut v = self.0;
         let (words, tail) = key.as_chunks::<8>();
         for word in words {
             v.absorb(u64::from_le_bytes(*word));
@@ -70,6 +70,10 @@ fn last_word(tail: &[u8], length: usize) -> u64 {
     bytes | (length as u64) << 56
 }
 
+const SIP_A: u64 = 0x736f_6d65_7073_6575;
+const SIP_B: u64 = 0x646f_7261_6e64_6f6d;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct SipState {
     a: u64,
     b: u64,

@@ -7,8 +7,6 @@
 //! locked rather than charged and undone, because an undo would show other requests, for a moment,
 //! units as taken that were never granted, and refuse them.
 
-use arrayvec::ArrayVec;
-
 use crate::check::{Act, Check};
 use crate::clock::Now;
 use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Refusal};
@@ -20,21 +18,18 @@ use crate::time::{Micros, Wait};
 use super::slot::{LockedSlot, Slot, SlotRecord};
 use super::slot_state::SlotState;
 use super::table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, StateWorth};
-use super::{MemoryStore, StoreEvictionPolicy, overflow_key, slot_key, twin_subject};
-
-/// One value per check, without allocation.
-type PerCheck<T> = ArrayVec<T, MAX_LIMITS>;
+use super::{MemoryStore, PerCheck, StoreEvictionPolicy, overflow_key, slot_key, twin_subject};
 
 /// One check of a request, with its key in the table.
-pub(super) struct LockedCheck<'a> {
-    pub(super) check: Check<'a>,
+struct LockedCheck<'a> {
+    check: Check<'a>,
     /// The limit, shifted to the key's own windows if it is staggered.
-    pub(super) limit: &'a Limit,
-    pub(super) tag: u32,
+    limit: &'a Limit,
+    tag: u32,
     subject: u64,
-    pub(super) key: u64,
+    key: u64,
     /// Number of the state among those of the same id and key: see [`Outcome::twin`].
-    pub(super) twin: u8,
+    twin: u8,
 }
 
 impl LockedCheck<'_> {
@@ -85,23 +80,49 @@ impl EvictionPolicy for RequestEvictionPolicy<'_> {
 }
 
 impl MemoryStore {
+    /// Decides several checks, whose keys are hashed, as one request.
     pub(super) fn decide_several(
         &self,
         checks: &[Check<'_>],
+        subjects: &[u64],
         asked_at: Now<'_>,
         outcomes: &mut [Outcome],
     ) -> Decision {
         let now = asked_at.instant();
-        outcomes.fill(Outcome::default());
+        let refuse = |reason, wait, outcomes: &mut [Outcome]| {
+            outcomes.fill(Outcome::default());
+            Decision::refused(reason, wait, now)
+        };
         if checks.len() > MAX_LIMITS {
-            return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
+            return refuse(Refusal::TooManyLimits, Wait::NEVER, &mut outcomes[..MAX_LIMITS]);
         }
+        let outcomes = &mut outcomes[..checks.len()];
         if checks.iter().any(|check| check.key.is_empty()) {
-            return Decision::refused(Refusal::EmptyKey, Wait::NEVER, now);
+            return refuse(Refusal::EmptyKey, Wait::NEVER, outcomes);
         }
         if checks.is_empty() {
             return Decision::unlimited(now);
         }
+        if let Some(wait) = self.longest_block(checks, subjects, now) {
+            return refuse(Refusal::Blocked, wait, outcomes);
+        }
+        if let Some(answer) = self.take_optimistic(checks, subjects, now, outcomes) {
+            return answer;
+        }
+        self.decide_by_locks(checks, subjects, asked_at, outcomes)
+            .unwrap_or_else(|| refuse(Refusal::TooManyLimits, Wait::NEVER, outcomes))
+    }
+
+    /// Decides everything that is not the usual case; `None` if there are too many limits.
+    #[inline(never)]
+    fn decide_by_locks(
+        &self,
+        checks: &[Check<'_>],
+        subjects: &[u64],
+        asked_at: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Option<Decision> {
+        let now = asked_at.instant();
         // Kept apart from the list of checks: limits are large, and this list is nearly always
         // empty.
         let staggered = checks.iter().filter(|check| check.limit.is_staggered());
@@ -109,42 +130,29 @@ impl MemoryStore {
             staggered.map(|check| check.limit.for_key(check.key.as_bytes()).into_owned()).collect();
         let mut shifted = shifted.iter();
         let mut asked = PerCheck::new();
-        for check in checks {
+        for (check, &subject) in checks.iter().zip(subjects) {
             let own = if check.limit.is_staggered() { shifted.next() } else { None };
-            let Some(one) = self.prepare_check(check, own.unwrap_or(check.limit), &asked) else {
-                return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now);
-            };
-            asked.push(one);
-        }
-        if let Some(wait) = self.longest_block(&asked, now) {
-            return Decision::refused(Refusal::Blocked, wait, now);
-        }
-        if let Some(answer) = self.take_optimistic(&asked, checks, now, outcomes) {
-            return answer;
+            asked.push(self.prepare_check(check, own.unwrap_or(check.limit), subject, &asked)?);
         }
         if let Some(answer) = self.decide_unlocked(&asked, checks, now, outcomes) {
-            return answer;
+            return Some(answer);
         }
         // Up to here tags were only replaced by themselves. From here on new states get tags, which
         // must not be dropped before they are written.
         let _held = self.hold_tags(checks.iter().map(|check| check.limit));
         for one in &mut asked {
-            match self.numbers.tag(one.check.limit) {
-                Some(tag) => one.tag = tag,
-                None => return Decision::refused(Refusal::TooManyLimits, Wait::NEVER, now),
-            }
+            one.tag = self.numbers.tag(one.check.limit)?;
         }
         loop {
             match self.targets(&asked, now) {
                 Err(refused) => {
                     // No limit was judged: none has refused because of the key's own use.
                     outcomes.fill(refused.outcome());
-                    return refused;
+                    return Some(refused);
                 }
                 Ok(targets) => {
-                    if let Some(decision) =
-                        self.charge_locked(&asked, checks, &targets, asked_at, outcomes)
-                    {
+                    let decision = self.charge_locked(&asked, checks, &targets, asked_at, outcomes);
+                    if decision.is_some() {
                         return decision;
                     }
                 }
@@ -153,22 +161,23 @@ impl MemoryStore {
     }
 
     /// The wait until none of the blocked keys is blocked any more.
-    fn longest_block(&self, asked: &[LockedCheck<'_>], now: Micros) -> Option<Wait> {
+    fn longest_block(&self, checks: &[Check<'_>], subjects: &[u64], now: Micros) -> Option<Wait> {
+        if !self.any_block(now) {
+            return None;
+        }
         // A forced cost has already been spent, so a block does not apply.
-        let stoppable = asked.iter().filter(|one| one.check.act != Act::Force);
-        stoppable.filter_map(|one| self.blocked_for(one.subject, now)).max()
+        let stoppable = checks.iter().zip(subjects).filter(|(check, _)| check.act != Act::Force);
+        stoppable.filter_map(|(_, &subject)| self.blocked_for(subject, now)).max()
     }
 
-    /// Hashes a check's key and computes the key of its state; `None` if its numbers get no tag.
+    /// Computes the key of a check's state; `None` if its numbers get no tag.
     fn prepare_check<'a>(
         &self,
         check: &Check<'a>,
         limit: &'a Limit,
+        subject: u64,
         before: &[LockedCheck<'a>],
     ) -> Option<LockedCheck<'a>> {
-        let same = before.iter().find(|asked| asked.check.key == check.key);
-        let subject =
-            same.map_or_else(|| self.secret.hash(check.key.as_bytes()), |asked| asked.subject);
         let tag = self.tag(check.limit)?;
         // The same limit and key given twice are one state. Limits that differ only in their
         // numbers would share one as well; within one request that is never intended, so each gets
@@ -182,7 +191,6 @@ impl MemoryStore {
         }
         let twin = same.unwrap_or(others);
         let key = slot_key(twin_subject(subject, twin), check.limit);
-        self.keys.prefetch(key);
         Some(LockedCheck { check: *check, limit, tag, subject, key, twin })
     }
 

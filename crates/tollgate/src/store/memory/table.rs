@@ -40,11 +40,20 @@ const FILL_PERCENT: usize = 81;
 /// are in their first home line: a mispredicted branch would cost more than the memory.
 const SMALL_TABLE_KEYS: usize = 16_384;
 const FILL_PERCENT_SMALL: usize = 40;
-/// Lines of the largest table, 1 MiB, for which prefetching does not pay.
+/// Slots per key of a table with few keys, up to [`SPARSE_TABLE_SLOTS`]: keys that are alone in their
+/// line do not slow each other down when two cores use them.
+const SPARSE_SLOTS_PER_KEY: usize = 10;
+/// Slots of the largest such table: 320 KiB, which 4,096 keys need anyway.
+const SPARSE_TABLE_SLOTS: usize = 10_240;
+/// Lines of the largest table, 1 MiB, for which prefetching more than one line does not pay.
 const LARGE_LINES: usize = 16_384;
 /// The number of keys by which a bucket may be fuller than the other one and still take in a key
 /// for its home line. With more, keys are found sooner; with less, fewer find no slot.
 const HOME_BIAS: usize = 1;
+/// The number of keys up to which a bucket of a small table takes in a key for its home line, however
+/// empty the other bucket is. Half of its slots: the choice of two then still keeps a table in balance that
+/// fills up.
+const HOME_FIRST_KEYS_SMALL: usize = LINES * SLOTS / 2;
 
 /// Lines swept with each insertion: more than an insertion can fill, so that sweeping keeps up.
 const SWEEP_LINES: usize = 4;
@@ -63,6 +72,8 @@ impl CacheLine {
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     lines: Box<[CacheLine]>,
+    /// [`HOME_FIRST_KEYS_SMALL`], or 0 in a large table.
+    home_first_keys: usize,
     inserting: Box<[Mutex<()>]>,
     /// Keys in the table. A key can be removed before the thread that inserted it has counted it,
     /// so for a moment this may be too small, even negative.
@@ -166,10 +177,17 @@ pub(crate) enum InsertResult {
 impl SlotTable {
     /// A table that holds `keys` keys.
     pub(crate) fn new(keys: usize) -> SlotTable {
-        let fill = if keys <= SMALL_TABLE_KEYS { FILL_PERCENT_SMALL } else { FILL_PERCENT };
-        let buckets = (keys.saturating_mul(100) / fill).div_ceil(LINES * SLOTS).max(2);
+        let filled_to = |percent| keys.saturating_mul(100) / percent;
+        let (slots, home_first_keys) = if keys <= SMALL_TABLE_KEYS {
+            let sparse = (keys * SPARSE_SLOTS_PER_KEY).min(SPARSE_TABLE_SLOTS);
+            (sparse.max(filled_to(FILL_PERCENT_SMALL)), HOME_FIRST_KEYS_SMALL)
+        } else {
+            (filled_to(FILL_PERCENT), 0)
+        };
+        let buckets = slots.div_ceil(LINES * SLOTS).max(2);
         SlotTable {
             lines: pages::empty_lines(buckets * LINES),
+            home_first_keys,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             live: AtomicIsize::new(0),
             cursor: AtomicUsize::new(0),
@@ -198,11 +216,16 @@ impl SlotTable {
         self.evicted.load(Ordering::Relaxed)
     }
 
+    /// A key's first home line.
+    #[inline]
+    fn first_home(&self, key: u64) -> usize {
+        ((u128::from(key) * self.lines.len() as u128) >> 64) as usize
+    }
+
     /// A key's two home lines.
     #[inline]
     fn homes(&self, key: u64) -> [usize; 2] {
-        let line = |hash: u64| ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
-        [line(key), line(key.rotate_left(32))]
+        [self.first_home(key), self.first_home(key.rotate_left(32))]
     }
 
     /// The two lines of a home, side by side, which processors tend to fetch together.
@@ -217,12 +240,14 @@ impl SlotTable {
         (2..LINES).map(move |step| home ^ step)
     }
 
-    /// Prefetches the lines where a key most probably is.
+    /// Prefetches the lines where a key most probably is. In a table that is not large that is one
+    /// line; fetching another would take it away from a core that uses a key there.
     #[inline]
     pub(crate) fn prefetch(&self, key: u64) {
-        let [first, _] = self.homes(key);
-        for line in SlotTable::pair(first) {
-            prefetch(&self.lines[line]);
+        let [near, beside] = SlotTable::pair(self.first_home(key));
+        prefetch(&self.lines[near]);
+        if self.is_large() {
+            prefetch(&self.lines[beside]);
         }
     }
 
@@ -256,12 +281,12 @@ impl SlotTable {
     /// The slot that holds `key` at this moment.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<&Slot> {
-        let [first, second] = self.homes(key);
-        self.find_in_pair(first, key).or_else(|| self.find_second_home(first, second, key))
+        self.find_in_pair(self.first_home(key), key).or_else(|| self.find_second_home(key))
     }
 
     #[inline(never)]
-    fn find_second_home(&self, first: usize, second: usize, key: u64) -> Option<&Slot> {
+    fn find_second_home(&self, key: u64) -> Option<&Slot> {
+        let [first, second] = self.homes(key);
         self.find_in_pair(second, key).or_else(|| self.find_outside_home(first, second, key))
     }
 
@@ -286,7 +311,9 @@ impl SlotTable {
             slots.filter(|slot| slot.key() != 0).count()
         });
         let [less, more] = if taken[1] < taken[0] { [1, 0] } else { [0, 1] };
-        let welcome = move |index: &usize| taken[*index] <= taken[less] + HOME_BIAS;
+        let welcome = move |index: &usize| {
+            taken[*index] <= taken[less] + HOME_BIAS || taken[*index] < self.home_first_keys
+        };
         let near =
             [0, 1].into_iter().filter(welcome).flat_map(move |index| SlotTable::pair(homes[index]));
         let rest = [less, more].into_iter().flat_map(move |index| {

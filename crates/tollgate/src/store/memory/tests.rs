@@ -6,6 +6,7 @@ mod eviction;
 mod log_blocks;
 mod other_numbers;
 mod queues;
+mod requests;
 mod several_limits;
 mod snapshots;
 
