@@ -2,9 +2,6 @@
 
 use prost::Message;
 
-/// The path of the method.
-pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
 /// A request to the service.
 #[derive(Clone, PartialEq, Message)]
 pub struct BenchRateLimitRequest {
@@ -96,20 +93,3 @@ pub struct BenchProtoDuration {
 
 /// The code of an allowed request or descriptor.
 pub const OK: i32 = 1;
-
-/// A request for one address, as Envoy's action `remote_address` makes it.
-pub fn request(domain: &str, address: &str) -> BenchRateLimitRequest {
-    let entries =
-        vec![BenchDescriptorEntry { key: "remote_address".into(), value: address.into() }];
-    let descriptors = vec![BenchDescriptor { entries }];
-    BenchRateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 }
-}
-
-/// Encodes a message with its gRPC prefix of five bytes: not compressed, and the length.
-pub fn framed(message: &impl Message) -> Vec<u8> {
-    let mut bytes = vec![0; 5];
-    message.encode(&mut bytes).expect("a Vec grows as needed");
-    let length = u32::try_from(bytes.len() - 5).expect("it is short");
-    bytes[1..5].copy_from_slice(&length.to_be_bytes());
-    bytes
-}

@@ -8,18 +8,23 @@
 //! | `probabilistic` | the error of limits that several servers enforce without a shared store |
 //! | `rules` | the cost of a rules file as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
+//! | `instructions` | instructions per decision on every way in, counted by callgrind |
+//! | `pgo-training` | nothing: it sends mixed traffic to programs that are built with profiles |
 //! | `redis` | decisions through Redis, next to one EVALSHA for each request |
 //! | `doors` | the Redis protocol, gRPC and the tower layer, next to Redis, tonic and a bare route |
 //! | `bare-hyper`, `bare-resp`, `tonic-echo`, `axum-route` | nothing by themselves: `http` and `doors` start and measure them as floors |
 //! | `flood` | memory and fairness when a flood of new keys hits a full table |
 
+pub mod address;
 pub mod envoy;
+pub mod floors;
 pub mod generator;
 pub mod keys;
 pub mod machine;
 pub mod options;
 pub mod process;
 pub mod random;
+pub mod reply;
 pub mod rounds;
 pub mod scripts;
 pub mod stopwatch;

@@ -1,6 +1,6 @@
 //! The machine: its description, the cores of threads, and the memory of the process.
 //!
-//! `unsafe`: pinning a thread is a call to the C library.
+//! `unsafe`: pinning a thread and waiting for a signal are calls to the C library.
 
 #![allow(unsafe_code)]
 
@@ -36,6 +36,25 @@ pub fn pin(core: usize) {
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
+}
+
+/// Lets SIGTERM end this process by `exit`, so that a build with profiles writes them. Call it before the first
+/// thread starts: a thread of its own waits for the signal, and threads inherit that they do not receive it.
+pub fn exit_on_sigterm() {
+    // SAFETY: `sigemptyset` initialises the set before it is used; all calls only touch this local value.
+    let set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    };
+    std::thread::spawn(move || {
+        let mut signal = 0;
+        // SAFETY: reads the set and writes one number; both outlive the call.
+        unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+        std::process::exit(0);
+    });
 }
 
 /// The cores that a process may run on, such as `0-3` or `1`.

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -47,11 +47,11 @@ impl ServerProcess {
     }
 
     /// Starts a server that prints `listening LISTENER ADDRESS` and `ready` on standard output.
-    pub fn start_announced(
+    pub fn start_announced<A: FromStr>(
         command: &mut Command,
         log: PathBuf,
         listener: &str,
-    ) -> Result<(ServerProcess, SocketAddr), String> {
+    ) -> Result<(ServerProcess, A), String> {
         let mut process = ServerProcess::start(command.stdout(Stdio::piped()), log)?;
         let address = process.wait_until_ready(listener);
         match address {
@@ -60,7 +60,7 @@ impl ServerProcess {
         }
     }
 
-    fn wait_until_ready(&mut self, listener: &str) -> Result<SocketAddr, String> {
+    fn wait_until_ready<A: FromStr>(&mut self, listener: &str) -> Result<A, String> {
         let output = self.child.stdout.take().expect("standard output is piped");
         let (sender, lines) = mpsc::channel();
         // Reads to the end, so that a server that prints more is never blocked by a full pipe.
@@ -112,8 +112,13 @@ impl Drop for ServerProcess {
 
 /// The path of a program that was built together with this one.
 pub fn sibling_program(name: &str) -> Result<PathBuf, String> {
-    let this = std::env::current_exe();
-    this.map(|it| it.with_file_name(name)).map_err(|error| format!("cannot find {name}: {error}"))
+    Ok(programs_folder()?.join(name))
+}
+
+/// The folder of this program and of those built together with it.
+pub fn programs_folder() -> Result<PathBuf, String> {
+    let this = std::env::current_exe().map_err(|error| format!("no path of this: {error}"))?;
+    Ok(this.parent().expect("a program lies in a folder").to_owned())
 }
 
 /// Checks the cores of a process: pinning fails silently if the system does not allow it.
@@ -125,7 +130,7 @@ pub fn check_pinned(process: u32, core: usize) -> Result<(), String> {
 }
 
 /// Parses the address in `listening http 127.0.0.1:8080`, if the line is about this listener.
-fn address_in(line: &str, listener: &str) -> Option<SocketAddr> {
+fn address_in<A: FromStr>(line: &str, listener: &str) -> Option<A> {
     let (its_listener, address) = line.strip_prefix("listening ")?.split_once(' ')?;
     (its_listener == listener).then(|| address.trim().parse().ok())?
 }
@@ -167,6 +172,7 @@ impl Drop for ScratchDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -179,10 +185,10 @@ mod tests {
         let scratch = ScratchDir::new().unwrap();
         let script = "echo listening grpc 127.0.0.1:1; echo listening http 127.0.0.1:2; \
                       echo ready; exec sleep 60";
-        let (process, address) =
+        let (process, address): (_, SocketAddr) =
             ServerProcess::start_announced(&mut shell(script), scratch.path().join("log"), "http")
                 .unwrap();
-        assert_eq!(address, "127.0.0.1:2".parse().unwrap());
+        assert_eq!(address, SocketAddr::from(([127, 0, 0, 1], 2)));
         let id = process.id();
         drop(process);
         assert!(!Path::new(&format!("/proc/{id}")).exists());
@@ -192,7 +198,7 @@ mod tests {
     fn a_server_that_does_not_start_is_quoted() {
         let scratch = ScratchDir::new().unwrap();
         let start = |script| {
-            let started = ServerProcess::start_announced(
+            let started = ServerProcess::start_announced::<SocketAddr>(
                 &mut shell(script),
                 scratch.path().join("log-2"),
                 "http",

@@ -20,8 +20,6 @@ pub struct ServerSample {
     pub requests_per_s: f64,
     /// Microseconds of processor time, user and system, that a request cost the server.
     pub server_us: f64,
-    /// Microseconds of processor time that a request cost the generator.
-    pub generator_us: f64,
     /// Median latency in microseconds.
     pub p50_us: f64,
     /// 99th percentile of the latency in microseconds.

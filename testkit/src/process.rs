@@ -1,9 +1,52 @@
 //! A child process that never outlives the test: killed when dropped, and killed by a guard of its
 //! own if the test itself is killed.
 
+use std::ffi::{OsStr, OsString};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// A program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramCall {
+    words: Vec<OsString>,
+}
+
+impl ProgramCall {
+    /// A program with these arguments.
+    pub fn new(
+        program: impl AsRef<OsStr>,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> ProgramCall {
+        ProgramCall { words: vec![program.as_ref().to_owned()] }.with(arguments)
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn with(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> ProgramCall {
+        self.words.extend(arguments.into_iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
+    /// Makes the program and its arguments the last arguments of another program, such as valgrind.
+    #[must_use]
+    pub fn under(self, program: &str, arguments: &[&str]) -> ProgramCall {
+        ProgramCall::new(program, arguments).with(self.words)
+    }
+
+    /// The command, without settings of Tollgate from the environment.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TOLLGATE_") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+}
 
 /// A running child.
 #[derive(Debug)]
@@ -83,6 +126,15 @@ fn guard_of(id: u32) -> Child {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_runs_under_another() {
+        let call = ProgramCall::new("echo", ["a b"]).with(["c"]).under("env", &["-u", "HOME"]);
+        let command = call.command();
+        assert_eq!(command.get_program(), "env");
+        let words: Vec<&OsStr> = command.get_args().collect();
+        assert_eq!(words, ["-u", "HOME", "echo", "a b", "c"]);
+    }
 
     #[test]
     fn the_guard_kills_the_child_when_its_owner_is_gone() {

@@ -12,6 +12,7 @@ mod packages;
 mod peers;
 mod programs;
 mod publish;
+mod release;
 mod tally;
 mod test;
 
@@ -30,10 +31,13 @@ Commands:
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
+  instructions [OPTIONS]   count the instructions of a decision on every way in; --write measures the
+                           ceilings of the tests again
   errors                   print the error of the sliding window counter, per traffic shape
   probabilistic            print the error of limits that servers enforce without a shared store
   log-cost                 measure the sliding window log from N = 10 to 1 million
   flood                    measure memory and fairness under a flood of new keys
+  release [OPTIONS]        build the program as users get it, and print its path
   fuzz TARGET [SECONDS]    feed one fuzz target random input (default: 60 seconds):
                            algorithms, table, notation, paths, rules_file, identity,
                            json_body, forwarded_headers, plain_requests, grpc or
@@ -42,6 +46,11 @@ Commands:
                            --list prints every line that counts
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
+
+Options of `release`:
+  --pgo             optimise for measured traffic: two builds, with training between them; needs
+                    `rustup component add llvm-tools`
+  --floors          also build the floors of the benchmarks, in the same way
 
 Options of `test`:
   --only STEP       run this step alone; may be given several times
@@ -85,7 +94,8 @@ fn run(words: &[String]) -> Result<bool, CommandLineError> {
         return Ok(true);
     };
     // Programs that measure have a help of their own.
-    let own_help = ["errors", "probabilistic", "log-cost", "flood"].contains(&command.as_str());
+    let own_help = ["errors", "probabilistic", "log-cost", "flood", "instructions"]
+        .contains(&command.as_str());
     if !own_help && rest.first().is_some_and(|word| word == "--help") {
         print!("{HELP}");
         return Ok(true);
@@ -93,10 +103,12 @@ fn run(words: &[String]) -> Result<bool, CommandLineError> {
     match command.as_str() {
         "test" => Ok(test::run(&test::TestOptions::parse(rest)?)),
         "bench" => programs::bench(rest),
+        "instructions" => Ok(programs::instructions(rest)),
         "errors" => Ok(programs::measure("errors", rest)),
         "probabilistic" => Ok(programs::measure("probabilistic", rest)),
         "log-cost" => Ok(programs::measure("log-cost", rest)),
         "flood" => Ok(programs::measure("flood", rest)),
+        "release" => Ok(release::run(&release::ReleaseOptions::parse(rest)?)),
         "fuzz" => programs::fuzz(rest),
         "house" => match rest {
             [] => Ok(house::run(false)),
@@ -141,6 +153,7 @@ mod tests {
             ("bench", "bench needs to know what"),
             ("bench server", "no benchmark `server`"),
             ("fuzz", "fuzz needs a target"),
+            ("release --pog", "no option `--pog`"),
             ("house --lits", "nothing but --list"),
             ("fuzz notation soon", "`soon` is not a number of seconds"),
         ];

@@ -18,6 +18,8 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
     RequiredProgram { probe: "redis-server --version", package: "redis-server" },
     RequiredProgram { probe: "redis-sentinel --version", package: "redis-sentinel" },
     RequiredProgram { probe: "nginx -v", package: "nginx-light" },
+    // Counts of instructions.
+    RequiredProgram { probe: "valgrind --version", package: "valgrind" },
     RequiredProgram { probe: "python3 -m pip --version", package: "python3-pip" },
     RequiredProgram { probe: "node --version", package: "nodejs" },
     RequiredProgram { probe: "npm --version", package: "npm" },

@@ -21,6 +21,23 @@ pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
     Ok(build_servers(name, options) && measure(name, options))
 }
 
+/// `instructions [OPTIONS…]`: counts with the release profile, or writes the ceilings of the tests.
+pub(crate) fn instructions(options: &[String]) -> bool {
+    match options {
+        [option] if option == "--write" => write_ceilings().run(),
+        _ => build_servers("instructions", options) && measure("instructions", options),
+    }
+}
+
+/// The tests measure for themselves: the whole workspace is selected so that the programs have the features they have in
+/// the test command. One thread: they write
+/// to one file.
+fn write_ceilings() -> Invocation {
+    let line = "cargo test --workspace --all-features --profile ci --test suite \
+                --test library_instructions stay_below_their_ceilings -- --test-threads 1";
+    Invocation::new(line).env("TOLLGATE_BLESS", "1")
+}
+
 /// Builds the servers that a benchmark starts: it looks for them beside itself.
 fn build_servers(benchmark: &str, options: &[String]) -> bool {
     servers(benchmark, options).iter().all(Invocation::run)
@@ -33,15 +50,22 @@ fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
     let peers: &[&str] = match benchmark {
         _ if given("--help") || given("-h") => &[],
         "http" => &["bare-hyper"],
+        "instructions" => &["bare-hyper", "bare-resp", "tonic-echo"],
         "doors" => &["bare-resp", "tonic-echo", "axum-route"],
         _ => &[],
     };
     if peers.is_empty() {
         return Vec::new();
     }
-    let bins = peers.iter().flat_map(|peer| ["--bin", peer]);
-    let mut lines =
-        vec![Invocation::new("cargo build --release --package tollgate-bench").with(bins)];
+    let mut lines = Vec::new();
+    if !given("--floors") {
+        let bins = peers.iter().flat_map(|peer| ["--bin", peer]);
+        let line = Invocation::new("cargo build --release --package tollgate-bench");
+        lines.push(line.with(bins));
+    }
+    if benchmark == "instructions" {
+        lines.push(Invocation::new("cargo build --release --package testkit --bin library-loop"));
+    }
     if !given("--server") {
         lines.push(Invocation::new("cargo build --release --package tollgate-cli"));
     }
@@ -125,6 +149,8 @@ mod tests {
             ("http", "--quick", 2),
             ("http", "--server target/release/tollgate", 1),
             ("doors", "--only resp", 2),
+            ("doors", "--server tollgate --floors target/release", 0),
+            ("instructions", "--only check", 3),
             ("doors", "-h", 0),
         ];
         for (benchmark, options, expected) in rows {

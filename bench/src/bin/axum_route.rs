@@ -8,25 +8,31 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::HeaderName;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::AppendHeaders;
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use tollgate::{Limit, Limiter};
+use tollgate_bench::machine;
+use tollgate_bench::reply::DECISION_FIELDS;
 use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer};
 
 const USAGE: &str = "\
 Answers HTTP requests on a free port of 127.0.0.1, for `cargo xtask bench doors` to measure.
 
 Usage: axum-route bare     answers 200 with a word
+       axum-route fields   the same with the five header fields of a decision
        axum-route limited  the same behind a limit for each X-User-Id, which is never reached
        axum-route silent   the same limit without header fields that report it
 ";
 
 fn main() -> ExitCode {
+    machine::exit_on_sigterm();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let router = match words[..] {
         ["bare"] => route(),
+        ["fields"] => route_with_fields(),
         ["limited"] => route().layer(layer()),
         ["silent"] => route().layer(layer().headers(&[])),
         _ => {
@@ -45,6 +51,14 @@ fn main() -> ExitCode {
 
 fn route() -> Router {
     Router::new().route("/", get(async || "welcome"))
+}
+
+/// The same route; its handler sets the fields that the layer sets.
+fn route_with_fields() -> Router {
+    let fields = DECISION_FIELDS
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let handler = async move || (AppendHeaders(fields.clone()), "welcome");
+    Router::new().route("/", get(handler))
 }
 
 /// The layer as a program would use it, with the default headers on every response.
@@ -80,15 +94,15 @@ mod tests {
     use super::*;
     use tollgate_bench::generator;
     use tollgate_bench::generator::http::{HttpLoadClient, ask};
-    use tollgate_bench::generator::requests::RequestList;
+    use tollgate_bench::generator::requests::EncodedRequests;
 
     #[test]
     fn the_same_route_answers_with_and_without_the_layer() {
-        let requests = RequestList::generate(1, |callers| {
+        let requests = EncodedRequests::generate(1, |callers| {
             format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-User-Id: {}\r\n\r\n", callers[0])
         });
         let nowhere =
-            RequestList::generate(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            EncodedRequests::generate(1, |_| "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let silent = layer().headers(&[]);
         let routers =
             [(route(), false), (route().layer(silent), false), (route().layer(layer()), true)];

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use memchr::memchr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tollgate_bench::machine;
 
 /// The reply to every command, as long as a usual reply to CL.THROTTLE.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
@@ -18,6 +19,7 @@ const REPLY: &[u8] = b"*5\r\n:0\r\n:10001\r\n:10000\r\n:-1\r\n:1\r\n";
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn main() -> ExitCode {
+    machine::exit_on_sigterm();
     match announce().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -98,17 +100,18 @@ fn number(bytes: &[u8], sign: u8) -> io::Result<Option<(usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testkit::traffic::resp_command;
     use tollgate_bench::generator;
-    use tollgate_bench::generator::requests::RequestList;
-    use tollgate_bench::generator::resp::{self, ExpectedReply, RespLoadClient};
+    use tollgate_bench::generator::requests::EncodedRequests;
+    use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient};
 
     #[test]
     fn pipelined_commands_are_answered_and_every_reply_is_looked_at() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
-        let requests = RequestList::generate(64, |callers| {
-            let words = |caller: &u64| resp::command(&["CL.THROTTLE", &caller.to_string(), "9"]);
+        let requests = EncodedRequests::generate(64, |callers| {
+            let words = |caller: &u64| resp_command(&["CL.THROTTLE", &caller.to_string(), "9"]);
             callers.iter().map(words).collect::<String>()
         });
         let ask = |begins| {

@@ -22,8 +22,10 @@ use tollgate_bench::envoy::{
     BenchDescriptorStatus, BenchProtoDuration, BenchRateLimit, BenchRateLimitRequest,
     BenchRateLimitResponse, OK,
 };
+use tollgate_bench::machine;
 
 fn main() -> ExitCode {
+    machine::exit_on_sigterm();
     match announce().and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -109,18 +111,17 @@ fn status() -> BenchDescriptorStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_bench::envoy::{framed, request};
+    use testkit::traffic::should_rate_limit;
     use tollgate_bench::generator;
     use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
-    use tollgate_bench::generator::requests::RequestList;
+    use tollgate_bench::generator::requests::EncodedRequests;
 
     #[test]
     fn the_generator_and_a_whole_client_understand_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(|| serve(listener));
-        let messages =
-            RequestList::generate(1, |callers| framed(&request("bench", &callers[0].to_string())));
+        let messages = EncodedRequests::generate(1, |callers| should_rate_limit(callers[0]));
         let answer = check(address, messages.get(0)).unwrap();
         assert_eq!((answer.overall_code, answer.statuses), (OK, vec![status()]));
         let sample =
@@ -129,7 +130,7 @@ mod tests {
         assert!(sample.requests_per_s > 0.0);
 
         // Not a message: tonic answers with a status and no message.
-        let broken = RequestList::generate(1, |_| b"\0\0\0\0\x01\xff");
+        let broken = EncodedRequests::generate(1, |_| b"\0\0\0\0\x01\xff");
         assert!(check(address, broken.get(0)).unwrap_err().contains("grpc-status"));
         let problem =
             generator::measure_briefly(address, |index| GrpcLoadClient::new(&broken, 1, index))

@@ -2,13 +2,13 @@
 //! end.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use memchr::memchr;
 
-use super::requests::{RequestCursor, RequestList};
+use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient, answer_excerpt};
+use crate::address::{BlockingStream, ServerAddress};
 use crate::process::START_MAX;
 
 /// A client with one request in flight; every answer must be 200.
@@ -20,7 +20,7 @@ pub struct HttpLoadClient<'a> {
 
 impl<'a> HttpLoadClient<'a> {
     /// Makes the client of the connection at `index`.
-    pub fn new(requests: &'a RequestList, index: usize) -> HttpLoadClient<'a> {
+    pub fn new(requests: &'a EncodedRequests, index: usize) -> HttpLoadClient<'a> {
         HttpLoadClient { requests: RequestCursor::new(requests, index), asked_at: Duration::ZERO }
     }
 }
@@ -134,9 +134,9 @@ pub struct BenchHttpResponse {
 }
 
 /// Sends one request on a connection of its own.
-pub fn ask(address: SocketAddr, request: &[u8]) -> Result<BenchHttpResponse, String> {
-    let stream = TcpStream::connect(address).and_then(|mut stream| {
-        stream.set_read_timeout(Some(START_MAX))?;
+pub fn ask(address: impl Into<ServerAddress>, request: &[u8]) -> Result<BenchHttpResponse, String> {
+    let address = address.into();
+    let stream = BlockingStream::connect(&address, START_MAX).and_then(|mut stream| {
         stream.write_all(request)?;
         Ok(stream)
     });

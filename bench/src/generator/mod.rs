@@ -4,6 +4,10 @@
 //! server and the cost of a request. It says little about latency under an open load; read the percentiles
 //! as a comparison within one run.
 //!
+//! It polls and never sleeps: it has a core to itself, which is always busy. A generator that sleeps has to be woken by
+//! each answer, and a virtual machine charges the wake-up to the server that sends the answer: 3.0 µs of additional
+//! work in a server showed as 4.7 µs with a generator that sleeps, and as 3.2 µs with this one.
+//!
 //! A [`LoadClient`] speaks the protocol of a connection: HTTP/1.1, RESP or gRPC. A request allocates nothing once
 //! the buffers have grown.
 
@@ -18,9 +22,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
+use crate::address::{BlockingStream, PolledStream, ServerAddress};
 use crate::rounds::{SampleTiming, ServerSample};
 use crate::stopwatch::{Stopwatch, processor_ns_of};
 
@@ -70,10 +74,10 @@ impl fmt::Debug for ClientContext<'_> {
 }
 
 /// One measurement: the server, the connections and the times.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoadSpec {
     /// The address of the server.
-    pub address: SocketAddr,
+    pub address: ServerAddress,
     /// The process whose processor time counts.
     pub server: u32,
     /// Number of connections.
@@ -93,8 +97,7 @@ pub fn measure<T: LoadClient>(
     let server_ns = || processor_ns_of(load.server).ok_or("the server is gone");
     let (watch, server_ns_before) = (Stopwatch::start(), server_ns()?);
     let requests = generator.run(load.span.duration)? as f64;
-    let (elapsed, generator_ns, server_ns_after) =
-        (watch.elapsed(), watch.processor_ns(), server_ns()?);
+    let (elapsed, server_ns_after) = (watch.elapsed(), server_ns()?);
     if requests == 0.0 {
         return Err("not one answer in time".into());
     }
@@ -102,7 +105,6 @@ pub fn measure<T: LoadClient>(
     Ok(ServerSample {
         requests_per_s: requests / elapsed.as_secs_f64(),
         server_us: (server_ns_after - server_ns_before) as f64 / 1_000.0 / requests,
-        generator_us: generator_ns as f64 / 1_000.0 / requests,
         p50_us: percentile_us(50.0),
         p99_us: percentile_us(99.0),
     })
@@ -116,7 +118,8 @@ pub fn measure_briefly<T: LoadClient>(
     // Each phase lasts at least until its first answer, even on a busy machine.
     let moment = Duration::from_millis(20);
     let span = SampleTiming { warm_up: moment, duration: moment };
-    measure(&LoadSpec { address, server: std::process::id(), connections: 3, span }, talk)
+    let (address, server) = (address.into(), std::process::id());
+    measure(&LoadSpec { address, server, connections: 3, span }, talk)
 }
 
 struct LoadGenerator<T> {
@@ -132,7 +135,7 @@ struct LoadGenerator<T> {
 impl<T: LoadClient> LoadGenerator<T> {
     fn connect(load: &LoadSpec, talk: impl Fn(usize) -> T) -> Result<LoadGenerator<T>, String> {
         let poll = Poll::new().map_err(|error| format!("no epoll: {error}"))?;
-        let connect = |index| LoadConnection::new(load.address, &poll, Token(index), talk(index));
+        let connect = |index| LoadConnection::new(&load.address, &poll, Token(index), talk(index));
         let connections: io::Result<Vec<_>> = (0..load.connections).map(connect).collect();
         let connections =
             connections.map_err(|error| format!("cannot connect to {}: {error}", load.address))?;
@@ -154,18 +157,21 @@ impl<T: LoadClient> LoadGenerator<T> {
     /// Sends requests for `duration`, at least until the first answer. Returns the number of answers.
     fn run(&mut self, duration: Duration) -> Result<u64, String> {
         let mut events = Events::with_capacity(self.connections.len());
-        let end = self.clock.elapsed() + duration;
+        let mut answered_at = self.clock.elapsed();
+        let end = answered_at + duration;
         self.answers = 0;
         while self.answers < REQUESTS_MAX {
             let now = self.clock.elapsed();
             if now >= end && (self.answers > 0 || now >= end + ANSWER_TIMEOUT) {
                 break;
             }
-            match self.poll.poll(&mut events, Some(ANSWER_TIMEOUT)) {
+            match self.poll.poll(&mut events, Some(Duration::ZERO)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                result => result.map_err(|error| format!("cannot wait for answers: {error}"))?,
+                result => result.map_err(|error| format!("cannot poll for answers: {error}"))?,
             }
-            if events.is_empty() {
+            if !events.is_empty() {
+                answered_at = now;
+            } else if now >= answered_at + ANSWER_TIMEOUT {
                 return Err(format!("no answer for {} s", ANSWER_TIMEOUT.as_secs()));
             }
             events.iter().try_for_each(|event| self.receive_answers(event.token().0))?;
@@ -196,7 +202,7 @@ impl<T: LoadClient> LoadGenerator<T> {
 }
 
 struct LoadConnection<T> {
-    stream: TcpStream,
+    stream: PolledStream,
     client: T,
     /// The bytes to send; the first `sent_bytes` are sent. Bound: see [`ClientContext::out`].
     out: Vec<u8>,
@@ -208,15 +214,12 @@ struct LoadConnection<T> {
 
 impl<T> LoadConnection<T> {
     fn new(
-        address: SocketAddr,
+        address: &ServerAddress,
         poll: &Poll,
         token: Token,
         talk: T,
     ) -> io::Result<LoadConnection<T>> {
-        let stream = std::net::TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
+        let mut stream = BlockingStream::connect(address, ANSWER_TIMEOUT)?.into_polled()?;
         // Both interests at once: epoll is edge-triggered then and needs no further calls.
         poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let received = vec![0; RECEIVED_BYTES_MAX].into_boxed_slice();

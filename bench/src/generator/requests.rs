@@ -10,7 +10,7 @@ const KEYS: u64 = 100_000;
 
 /// Requests in contiguous memory, sent in this order, over and over.
 #[derive(Debug)]
-pub struct RequestList {
+pub struct EncodedRequests {
     bytes: Vec<u8>,
     /// The end of each request.
     ends: Vec<usize>,
@@ -18,13 +18,13 @@ pub struct RequestList {
     pub decisions: usize,
 }
 
-impl RequestList {
+impl EncodedRequests {
     /// Generates requests with `decisions` decisions each. `request` encodes one from the numbers of its callers, which
     /// are below 100,000.
     pub fn generate<B: AsRef<[u8]>>(
         decisions: usize,
         request: impl Fn(&[u64]) -> B,
-    ) -> RequestList {
+    ) -> EncodedRequests {
         let mut random = BenchRandom::new(1);
         let callers: Vec<u64> = (0..DRAWS).map(|_| random.below(KEYS)).collect();
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -32,7 +32,7 @@ impl RequestList {
             bytes.extend_from_slice(request(callers).as_ref());
             ends.push(bytes.len());
         }
-        RequestList { bytes, ends, decisions }
+        EncodedRequests { bytes, ends, decisions }
     }
 
     /// Number of requests before the list starts again.
@@ -55,14 +55,14 @@ impl RequestList {
 /// An endless cursor over requests, with a start of its own.
 #[derive(Debug)]
 pub struct RequestCursor<'a> {
-    requests: &'a RequestList,
+    requests: &'a EncodedRequests,
     next: usize,
 }
 
 impl<'a> RequestCursor<'a> {
     /// The cursor of the connection at `index`. Cursors start far apart, so that connections do not use the same
     /// keys shortly after each other.
-    pub fn new(requests: &'a RequestList, index: usize) -> RequestCursor<'a> {
+    pub fn new(requests: &'a EncodedRequests, index: usize) -> RequestCursor<'a> {
         const APART: usize = 1_237;
         RequestCursor { requests, next: index * APART % requests.len() }
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn about_48_000_callers_ask() {
-        let requests = RequestList::generate(1, |callers| format!("{:05}", callers[0]));
+        let requests = EncodedRequests::generate(1, |callers| format!("{:05}", callers[0]));
         let different: HashSet<&[u8]> = (0..requests.len()).map(|it| requests.get(it)).collect();
         assert_eq!(requests.len(), 65_536);
         assert!((47_500..48_500).contains(&different.len()), "{}", different.len());
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_to_where_it_began() {
-        let requests = RequestList::generate(16, |callers| format!("{:05}", callers[0]));
+        let requests = EncodedRequests::generate(16, |callers| format!("{:05}", callers[0]));
         assert_eq!(requests.len(), 4_096);
         let mut cursor = RequestCursor::new(&requests, 5);
         let first = cursor.next_request();

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use memchr::{memchr, memchr_iter};
+use testkit::traffic::resp_command;
 
-use super::requests::{RequestCursor, RequestList};
+use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::process::START_MAX;
 
@@ -45,7 +46,7 @@ pub struct RespLoadClient<'a> {
 impl<'a> RespLoadClient<'a> {
     /// Makes the client of the connection at `index`.
     pub fn new(
-        requests: &'a RequestList,
+        requests: &'a EncodedRequests,
         reply: ExpectedReply,
         index: usize,
     ) -> RespLoadClient<'a> {
@@ -81,19 +82,13 @@ impl LoadClient for RespLoadClient<'_> {
     }
 }
 
-/// Encodes a command as clients send it: an array of bulk strings.
-pub fn command(words: &[&str]) -> String {
-    let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
-    format!("*{}\r\n{}", words.len(), words.iter().map(word).collect::<String>())
-}
-
 /// Sends one command on a connection of its own and returns the reply as one line, with arrays in brackets, such
 /// as `[0,5,4,-1,12]`. Strings that contain line ends are not supported.
 pub fn ask(address: SocketAddr, words: &[&str]) -> Result<String, String> {
     let told = |error| format!("cannot ask {address}: {error}");
     let mut stream = TcpStream::connect(address).map_err(told)?;
     stream.set_read_timeout(Some(START_MAX)).map_err(told)?;
-    stream.write_all(command(words).as_bytes()).map_err(told)?;
+    stream.write_all(resp_command(words).as_bytes()).map_err(told)?;
     let (mut reply, mut buffer) = (Vec::new(), [0; 4_096]);
     loop {
         if let Some((line, _)) = read_reply(&reply)? {
@@ -170,6 +165,5 @@ mod tests {
             assert_eq!(got.as_ref().map(|(line, _)| line.as_str()), expected, "{text:?}");
         }
         assert!(read_reply(b"HTTP/1.1\r\n").is_err());
-        assert_eq!(command(&["GET", "key"]), "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
     }
 }

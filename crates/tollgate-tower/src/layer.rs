@@ -174,7 +174,7 @@ impl RateLimitLayer {
     /// the rules.
     #[must_use]
     pub fn headers(self, dialects: &[Dialect]) -> RateLimitLayer {
-        let mut chosen = ArrayVec::new();
+        let mut chosen = LayerDialects::new();
         for dialect in dialects {
             if !chosen.contains(dialect) {
                 chosen.push(*dialect);

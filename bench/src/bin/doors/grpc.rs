@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use tollgate_bench::envoy::{OK, framed, request};
+use testkit::traffic::should_rate_limit;
+use tollgate_bench::envoy::OK;
 use tollgate_bench::generator;
 use tollgate_bench::generator::grpc::{GrpcLoadClient, check};
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 
 use crate::part::{self, ConnectionShape, LaunchPaths, ListenerPart, ListenerTarget, TOLLGATE};
 
@@ -20,7 +21,7 @@ const SHAPES: [ConnectionShape; 2] = [UNARY, MULTIPLEXED];
 
 pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     let mut part = ListenerPart::new("gRPC", TONIC);
-    let messages = Rc::new(RequestList::generate(1, |callers| message(callers[0])));
+    let messages = Rc::new(EncodedRequests::generate(1, |callers| should_rate_limit(callers[0])));
     let cases = |who, target: ListenerTarget| {
         check_it_decides(target.address, messages.get(0))?;
         Ok(part::cases(who, &SHAPES, |shape| {
@@ -38,12 +39,6 @@ pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     });
     part.sort(&SHAPES);
     part
-}
-
-/// A call with a different address for each caller.
-fn message(caller: u64) -> Vec<u8> {
-    let [.., a, b, c] = caller.to_be_bytes();
-    framed(&request("bench", &format!("10.{a}.{b}.{c}")))
 }
 
 /// Checks that the server decides: one whose rules do not match would look fast.

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, BenchOptions, UsageError};
-use tollgate_bench::process::{GENERATOR_CORE, ScratchDir, check_pinned, sibling_program};
+use tollgate_bench::process::{
+    GENERATOR_CORE, ScratchDir, check_pinned, programs_folder, sibling_program,
+};
 use tollgate_bench::rounds::{RoundResults, SampleTiming};
 use tollgate_bench::table::TableStyle;
 
@@ -31,10 +33,11 @@ Measures RESP, gRPC and the tower layer on loopback, next to common alternatives
 Usage: cargo xtask bench doors [OPTIONS]
 
 Options:
-  --quick        3 rounds of 0.3 s for each contestant instead of 5 of 1 s
+  --quick        3 rounds of 0.3 s for each contestant instead of 9 of 1 s, for a first look
   --rounds N     rounds; tables show medians
   --only PARTS   only these parts, such as resp or resp,grpc (resp, grpc, tower)
   --server PATH  measure this program instead of the `tollgate` built from this repository
+  --floors FOLDER  take the floors and routes from this folder
   --markdown     tables as Markdown
   --help         print this text
 
@@ -44,8 +47,8 @@ What is measured:
          as a script, and the token bucket that most people write, both by EVALSHA
   grpc   ShouldRateLimit of `tollgate serve --grpc`, one rule (bench/rules/one-address.yaml), next to a
          tonic server that answers the same messages and decides nothing
-  tower  an axum route with the layer of tollgate-tower, next to the same route without it; also with a
-         layer that writes no headers, which shows what the headers cost
+  tower  an axum route with the layer of tollgate-tower, next to a route that sets the same header
+         fields; and with a layer that writes no fields, next to a bare route
 
 `16 x 64` means 16 connections with 64 requests in flight on each: over RESP a pipeline that is answered
 before the next is sent, over gRPC independent streams. Requests come from about 48,000 callers. All
@@ -56,9 +59,9 @@ within each round. A warm-up round before the first does not count. CPU is the p
 server, user and system. Ratios are taken within a round; `1.52 (1.40–1.61)` is their median, minimum
 and maximum.
 
-The generator also has one core only. If it is 100 % busy and the server is not, requests/s measure
-the generator, and CPU per request is the number to trust. The goals are therefore decided by CPU. The
-bare echo shows how fast the generator can be. If neither is busy, the machine is not quiet.
+The generator polls on a core of its own and is always busy. If the server is not, requests/s measure
+the generator, or the machine is not quiet, and CPU per request is the number to trust. The goals are
+therefore decided by CPU. The bare echo shows how fast the generator can be.
 Exits with 1 if a goal is missed or a requested contestant could not be measured.
 
 Examples:
@@ -75,7 +78,9 @@ fn main() -> ExitCode {
 /// The options of the command line.
 struct ListenerBenchOptions {
     parts: Vec<&'static str>,
-    server: Option<PathBuf>,
+    tollgate: PathBuf,
+    /// The folder of the floors.
+    floors: PathBuf,
     rounds: usize,
     span: SampleTiming,
     style: TableStyle,
@@ -83,10 +88,11 @@ struct ListenerBenchOptions {
 
 fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
-    let (usual, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (5, 200, 1_000) };
+    let (usual, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (9, 200, 1_000) };
     let choice = ListenerBenchOptions {
         parts: wanted(options.value("--only")?)?,
-        server: options.value("--server")?,
+        tollgate: options.value("--server")?.map_or_else(|| sibling_program("tollgate"), Ok)?,
+        floors: options.value("--floors")?.map_or_else(programs_folder, Ok)?,
         rounds: options.value("--rounds")?.unwrap_or(usual),
         span: SampleTiming {
             warm_up: Duration::from_millis(warm_up_ms),
@@ -128,14 +134,14 @@ fn measure_and_report(choice: &ListenerBenchOptions) -> Result<bool, String> {
         choice.span.duration.as_millis(),
         choice.span.warm_up.as_millis()
     );
-    let tollgate = choice.server.clone().map_or_else(|| sibling_program("tollgate"), Ok)?;
     machine::pin(GENERATOR_CORE);
     check_pinned(std::process::id(), GENERATOR_CORE)?;
     let (mut goals, mut complete) = (ListenerGoals::default(), true);
     for name in &choice.parts {
         let scratch = ScratchDir::new()?;
-        let part =
-            ListenerPart::start(name, &LaunchPaths { tollgate: &tollgate, scratch: &scratch });
+        let paths =
+            LaunchPaths { tollgate: &choice.tollgate, floors: &choice.floors, scratch: &scratch };
+        let part = ListenerPart::start(name, &paths);
         for problem in &part.problems {
             println!("not measured: {problem}\n");
         }

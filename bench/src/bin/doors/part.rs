@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testkit::redis::TestRedis;
 use tollgate_bench::generator::LoadSpec;
-use tollgate_bench::process::{ScratchDir, ServerProcess, sibling_program};
+use tollgate_bench::process::{ScratchDir, ServerProcess};
 use tollgate_bench::rounds::{SampleTiming, ServerSample};
 
 use crate::{grpc, resp, tower};
@@ -24,6 +24,8 @@ const RULES: &str = include_str!("../../../rules/one-address.yaml");
 pub(crate) struct LaunchPaths<'a> {
     /// The program `tollgate`.
     pub(crate) tollgate: &'a Path,
+    /// The folder of the floors.
+    pub(crate) floors: &'a Path,
     /// The directory for the servers' files.
     pub(crate) scratch: &'a ScratchDir,
 }
@@ -66,7 +68,7 @@ impl ListenerTarget {
     /// The load of one sample in this shape.
     pub(crate) fn load(self, shape: ConnectionShape, span: SampleTiming) -> LoadSpec {
         let ListenerTarget { address, server } = self;
-        LoadSpec { address, server, connections: shape.connections, span }
+        LoadSpec { address: address.into(), server, connections: shape.connections, span }
     }
 }
 
@@ -167,7 +169,7 @@ pub(crate) fn start_bench_server(
 ) -> Result<(ServerProcess, SocketAddr), String> {
     let log = place.scratch.path().join(format!("{program}{}.log", words.concat()));
     ServerProcess::start_announced(
-        Command::new(sibling_program(program)?).args(words),
+        Command::new(place.floors.join(program)).args(words),
         log,
         listener,
     )

@@ -17,7 +17,6 @@ pub(crate) fn speed(part: &ListenerPart, results: &RoundResults, style: TableSty
         "CPU us/request",
         "spread",
         "server busy",
-        "generator busy",
         "p50 us",
         "p99 us",
         &by_cpu,
@@ -41,7 +40,6 @@ pub(crate) fn speed(part: &ListenerPart, results: &RoundResults, style: TableSty
             cost.spread(),
             // Microseconds in a second, in percent.
             percent(|it| it.requests_per_s * it.server_us / 10_000.0),
-            percent(|it| it.requests_per_s * it.generator_us / 10_000.0),
             middle(|it| it.p50_us),
             middle(|it| it.p99_us),
             ratio.map_or("-".into(), times),

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::rc::Rc;
 
 use testkit::redis::TestRedisLaunch;
+use testkit::traffic::resp_command;
 use tollgate_bench::generator;
-use tollgate_bench::generator::requests::RequestList;
-use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient, ask, command};
+use tollgate_bench::generator::requests::EncodedRequests;
+use tollgate_bench::generator::resp::{ExpectedReply, RespLoadClient, ask};
 use tollgate_bench::process::SERVER_CORE;
 use tollgate_bench::scripts::{GCRA, TOKEN_BUCKET};
 
@@ -37,7 +38,7 @@ const NUMBER: ExpectedReply = ExpectedReply { begins: b":", lines: 1 };
 
 pub(crate) fn start(place: &LaunchPaths<'_>) -> ListenerPart {
     let mut part = ListenerPart::new("Redis protocol", ECHO);
-    let throttle = |key: &str| command(&["CL.THROTTLE", key, ROOM, ROOM, "1"]);
+    let throttle = |key: &str| resp_command(&["CL.THROTTLE", key, ROOM, ROOM, "1"]);
     part.add_process(ECHO, part::start_bench_server(place, "bare-resp", &[], "resp"), |target| {
         Ok(cases(ECHO, target, ALLOWED_OF_5, throttle))
     });
@@ -63,7 +64,7 @@ fn redis(part: &mut ListenerPart) {
     let server = TestRedisLaunch::new().on_core(SERVER_CORE).start();
     let target = ListenerTarget { address: server.address(), server: server.pid() };
     part.keep_redis(server);
-    let incr = |key: &str| command(&["INCR", &key.replace("user", "incr")]);
+    let incr = |key: &str| resp_command(&["INCR", &key.replace("user", "incr")]);
     part.add(INCR, Ok(cases(INCR, target, NUMBER, incr)));
     part.add(CELL, {
         script(target.address, GCRA).and_then(|sha| {
@@ -72,7 +73,7 @@ fn redis(part: &mut ListenerPart) {
             })?;
             let throttle = |key: &str| {
                 let key = key.replace("user", "cell");
-                command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1", "1"])
+                resp_command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1", "1"])
             };
             Ok(cases(CELL, target, ALLOWED_OF_5, throttle))
         })
@@ -81,7 +82,7 @@ fn redis(part: &mut ListenerPart) {
         script(target.address, TOKEN_BUCKET).map(|sha| {
             let take = |key: &str| {
                 let key = key.replace("user", "hash");
-                command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1"])
+                resp_command(&["EVALSHA", &sha, "1", &key, ROOM, ROOM, "1"])
             };
             cases(BUCKET, target, ALLOWED_OF_2, take)
         })
@@ -102,7 +103,7 @@ fn cases(
     request: impl Fn(&str) -> String,
 ) -> Vec<ListenerCase> {
     part::cases(who, &SHAPES, |shape| {
-        let requests = Rc::new(RequestList::generate(shape.in_flight, |callers| {
+        let requests = Rc::new(EncodedRequests::generate(shape.in_flight, |callers| {
             let commands = callers.iter().map(|caller| request(&format!("user:{caller:07}")));
             commands.collect::<String>()
         }));

@@ -2,44 +2,57 @@
 //!
 //! A server that cannot be started or gives a wrong answer is reported and left out.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
+use tollgate_bench::address::ServerAddress;
 use tollgate_bench::generator::answer_excerpt;
 use tollgate_bench::generator::http::ask;
-use tollgate_bench::generator::requests::RequestList;
+use tollgate_bench::generator::requests::EncodedRequests;
 use tollgate_bench::process::{ScratchDir, ServerProcess};
+use tollgate_bench::reply::check_same_shape;
 
 use crate::nginx;
 use crate::requests::{self, BATCH};
 
-pub(crate) const HYPER: &str = "bare hyper, no bodies";
+pub(crate) const HYPER: &str = "bare hyper";
+pub(crate) const HYPER_FIELDS: &str = "hyper, same fields";
 pub(crate) const NGINX: &str = "nginx limit_req";
 pub(crate) const NGINX_SHORT: &str = "nginx limit_req, short request";
 pub(crate) const FORWARD_AUTH: &str = "tollgate forward-auth";
 pub(crate) const ELEVEN_RULES: &str = "tollgate forward-auth, 11 rules";
-pub(crate) const HYPER_BODIES: &str = "bare hyper, bodies";
+pub(crate) const UNIX_SOCKET: &str = "tollgate forward-auth, Unix";
+pub(crate) const HYPER_BODIES: &str = "hyper, same body and fields";
 pub(crate) const CHECK: &str = "tollgate check";
 pub(crate) const CHECK_BATCH: &str = "tollgate batch of 64";
 
 /// The names of all contestants, in the order of the table.
-const NAMES: [&str; 8] =
-    [HYPER, NGINX, NGINX_SHORT, FORWARD_AUTH, ELEVEN_RULES, HYPER_BODIES, CHECK, CHECK_BATCH];
+const NAMES: [&str; 10] = [
+    HYPER,
+    HYPER_FIELDS,
+    NGINX,
+    NGINX_SHORT,
+    FORWARD_AUTH,
+    ELEVEN_RULES,
+    UNIX_SOCKET,
+    HYPER_BODIES,
+    CHECK,
+    CHECK_BATCH,
+];
+
+/// Contestants and the floors that send the same bytes.
+const SAME_BYTES: [(&str, &str); 2] = [(FORWARD_AUTH, HYPER_FIELDS), (CHECK, HYPER_BODIES)];
 
 const ONE_RULE: &str = include_str!("../../../rules/one-rule.yaml");
 const ELEVEN_RULES_TEXT: &str = include_str!("../../../rules/eleven-rules.yaml");
 
-/// Bytes of an answer to `/v1/check` with one rule; used if tollgate itself is not running.
-const ANSWER_BYTES_USUAL: usize = 330;
-
 /// A contestant: a server and the requests sent to it.
 pub(crate) struct HttpContestant {
     pub(crate) name: &'static str,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: ServerAddress,
     pub(crate) server: u32,
-    pub(crate) requests: Rc<RequestList>,
+    pub(crate) requests: Rc<EncodedRequests>,
 }
 
 /// All contestants, ready to be measured.
@@ -47,7 +60,7 @@ pub(crate) struct HttpContestants {
     pub(crate) all: Vec<HttpContestant>,
     /// Contestants that could not be measured, with the reason.
     pub(crate) problems: Vec<String>,
-    /// The servers, which run until this is dropped. Bound: five.
+    /// The servers, which run until this is dropped. Bound: seven.
     servers: Vec<ServerProcess>,
 }
 
@@ -72,38 +85,55 @@ impl HttpContestants {
         let check = Rc::new(requests::check());
         let batch = Rc::new(requests::batch());
         let short = Rc::new(requests::short());
-        let tollgate = |name, rules| announced_tollgate(choice.tollgate, scratch, name, rules);
-        let hyper = |name, words: &[&str]| {
-            let log = scratch.path().join(format!("{name}.log"));
-            ServerProcess::start_announced(Command::new(choice.bare_hyper).args(words), log, "http")
+        let tollgate = |name, rules, listener: &str| {
+            announced_tollgate(choice.tollgate, scratch, (name, rules), listener)
+        };
+        let socket = format!("unix:{}", scratch.path().join("http.sock").display());
+        let hyper = |mode| {
+            let log = scratch.path().join(format!("hyper-{mode}.log"));
+            ServerProcess::start_announced(Command::new(choice.bare_hyper).arg(mode), log, "http")
         };
         it.add(
             choice.only,
             &[(FORWARD_AUTH, &forward_auth), (CHECK, &check), (CHECK_BATCH, &batch)],
-            || tollgate("one-rule", ONE_RULE),
+            || tollgate("one-rule", ONE_RULE, "127.0.0.1:0"),
         );
         it.add(choice.only, &[(ELEVEN_RULES, &forward_auth)], || {
-            tollgate("eleven-rules", ELEVEN_RULES_TEXT)
+            tollgate("eleven-rules", ELEVEN_RULES_TEXT, "127.0.0.1:0")
         });
-        let answer_bytes = it.answer_bytes(&check).to_string();
-        it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("hyper", &["empty"]));
-        it.add(choice.only, &[(HYPER_BODIES, &check)], || {
-            hyper("hyper-bodies", &["bodies", &answer_bytes])
+        it.add(choice.only, &[(UNIX_SOCKET, &forward_auth)], || {
+            tollgate("unix", ONE_RULE, &socket)
         });
+        it.add(choice.only, &[(HYPER, &forward_auth)], || hyper("empty"));
+        it.add(choice.only, &[(HYPER_FIELDS, &forward_auth)], || hyper("fields"));
+        it.add(choice.only, &[(HYPER_BODIES, &check)], || hyper("bodies"));
         it.add(choice.only, &[(NGINX, &forward_auth), (NGINX_SHORT, &short)], || {
-            nginx::start(scratch)
+            nginx::start(scratch).map(|(process, address)| (process, address.into()))
         });
         let place = |name| NAMES.iter().position(|it| *it == name);
         it.all.sort_by_key(|contestant| place(contestant.name));
+        it.check_floors();
         it
+    }
+
+    /// Reports floors that do not send the bytes that tollgate sends.
+    fn check_floors(&mut self) {
+        for (ours, floor) in SAME_BYTES {
+            let find = |name| self.all.iter().find(|it| it.name == name);
+            let (Some(ours), Some(floor)) = (find(ours), find(floor)) else { continue };
+            let answer = |it: &HttpContestant| ask(it.address.clone(), it.requests.get(0));
+            let same =
+                answer(ours).and_then(|ours| check_same_shape(&ours.text, &answer(floor)?.text));
+            self.problems.extend(same.err().map(|problem| format!("{}: {problem}", floor.name)));
+        }
     }
 
     /// Starts one server if one of its contestants is wanted.
     fn add(
         &mut self,
         only: &str,
-        questions: &[(&'static str, &Rc<RequestList>)],
-        start: impl FnOnce() -> Result<(ServerProcess, SocketAddr), String>,
+        questions: &[(&'static str, &Rc<EncodedRequests>)],
+        start: impl FnOnce() -> Result<(ServerProcess, ServerAddress), String>,
     ) {
         let wanted: Vec<_> = questions.iter().filter(|(name, _)| name.contains(only)).collect();
         if wanted.is_empty() {
@@ -118,9 +148,10 @@ impl HttpContestants {
             }
         };
         for (name, requests) in wanted {
-            match check_answer(name, address, requests.get(0)) {
+            match check_answer(name, &address, requests.get(0)) {
                 Ok(()) => {
                     let (server, requests) = (process.id(), Rc::clone(requests));
+                    let address = address.clone();
                     self.all.push(HttpContestant { name, address, server, requests });
                 }
                 Err(problem) => self.problems.push(format!("{name}: {problem}")),
@@ -128,32 +159,27 @@ impl HttpContestants {
         }
         self.servers.push(process);
     }
-
-    /// Length of tollgate's answers, so that bare hyper's can be as long.
-    fn answer_bytes(&self, check: &RequestList) -> usize {
-        let tollgate = self.all.iter().find(|contestant| contestant.name == CHECK);
-        let answer = tollgate.and_then(|it| ask(it.address, check.get(0)).ok());
-        answer.map_or(ANSWER_BYTES_USUAL, |answer| answer.body_bytes)
-    }
 }
 
 fn announced_tollgate(
     program: &Path,
     scratch: &ScratchDir,
-    name: &str,
-    rules: &str,
-) -> Result<(ServerProcess, SocketAddr), String> {
+    (name, rules): (&str, &str),
+    listener: &str,
+) -> Result<(ServerProcess, ServerAddress), String> {
     let rules: PathBuf = scratch.write(&format!("{name}.yaml"), rules)?;
     let mut command = Command::new(program);
     command.arg("serve").arg("--rules").arg(rules);
-    command.args(["--http", "127.0.0.1:0", "--grpc", "none", "--resp", "none", "--admin", "none"]);
+    command.args(["--http", listener, "--grpc", "none", "--resp", "none", "--admin", "none"]);
     ServerProcess::start_announced(&mut command, scratch.path().join(format!("{name}.log")), "http")
 }
 
 /// Checks that the answer shows the work: a server whose rules do not match would look fast.
-fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), String> {
+fn check_answer(name: &str, address: &ServerAddress, request: &[u8]) -> Result<(), String> {
     match name {
-        FORWARD_AUTH => check_answer_contains(address, request, "x-ratelimit-remaining: ", 1),
+        FORWARD_AUTH | UNIX_SOCKET => {
+            check_answer_contains(address, request, "x-ratelimit-remaining: ", 1)
+        }
         ELEVEN_RULES => {
             // Only `/v1/check` names all the limits that decided: ten more rules, one limit each.
             check_answer_contains(address, requests::check().get(0), r#""rule":"more-"#, 10)?;
@@ -169,12 +195,12 @@ fn check_answer(name: &str, address: SocketAddr, request: &[u8]) -> Result<(), S
 
 /// Checks that the answer is 200 and contains `sign` at least so many times, ignoring case.
 fn check_answer_contains(
-    address: SocketAddr,
+    address: &ServerAddress,
     request: &[u8],
     sign: &str,
     times: usize,
 ) -> Result<(), String> {
-    let answer = ask(address, request)?;
+    let answer = ask(address.clone(), request)?;
     let text = answer.text.to_ascii_lowercase();
     if answer.status == 200 && text.matches(sign).count() >= times {
         return Ok(());

@@ -1,11 +1,12 @@
 //! `cargo xtask bench http`: requests per second and processor time per request of the HTTP listener,
 //! next to bare hyper and to nginx, all in one run.
 //!
-//! Read in this order: `contestants.rs` (servers and their requests), `requests.rs`, `report.rs` (tables and
-//! goals), `nginx.rs`; then, in the library of this crate, `generator/` (the load), `rounds.rs` and
+//! Read in this order: `contestants.rs` (servers and their requests), `requests.rs`, `goals.rs`, `report.rs`
+//! (tables), `nginx.rs`; then, in the library of this crate, `generator/` (the load), `rounds.rs` and
 //! `process.rs` (starting servers).
 
 mod contestants;
+mod goals;
 mod nginx;
 mod report;
 mod requests;
@@ -18,7 +19,9 @@ use tollgate_bench::generator::http::HttpLoadClient;
 use tollgate_bench::generator::{self, LoadSpec};
 use tollgate_bench::machine;
 use tollgate_bench::options::{self, BenchOptions, UsageError};
-use tollgate_bench::process::{GENERATOR_CORE, ScratchDir, check_pinned, sibling_program};
+use tollgate_bench::process::{
+    GENERATOR_CORE, ScratchDir, check_pinned, programs_folder, sibling_program,
+};
 use tollgate_bench::rounds::{RoundResults, SampleTiming, ServerSample};
 use tollgate_bench::table::TableStyle;
 
@@ -30,24 +33,26 @@ Measures `tollgate serve` over HTTP on loopback, next to bare hyper and to nginx
 Usage: cargo xtask bench http [OPTIONS]
 
 Options:
-  --quick          3 rounds of 0.3 s for each contestant instead of 5 of 1 s
+  --quick          3 rounds of 0.3 s for each contestant instead of 9 of 1 s, for a first look
   --connections N  connections (default: 16); one request in flight on each
   --rounds N       rounds; tables show medians
   --only NAME      only contestants whose name contains NAME, such as hyper, nginx, tollgate,
                    forward-auth, check; a ratio needs both of its sides
   --server PATH    measure this program instead of the `tollgate` built from this repository
+  --floors FOLDER  take the floors from this folder
   --markdown       tables as Markdown
   --help           print this text
 
 What is measured:
-  bare hyper, no bodies            hyper on a one-thread tokio: answers 200, and nothing else
-  bare hyper, bodies               reads a body as long as a check and answers with one as long as the
-                                   decision; the decision's headers are not imitated
+  bare hyper                       hyper on a one-thread tokio: answers 200, and nothing else
+  hyper, same fields               the same, with the five header fields of a decision
+  hyper, same body and fields      reads the body of a check, and answers with the same JSON and fields
   nginx limit_req                  one process, 128 MiB zone, never refuses, answers with its empty
                                    GIF; gets the same bytes as tollgate
   nginx limit_req, short request   the same without the X-Forwarded-… headers
   tollgate forward-auth            GET /v1/forward-auth, one rule (bench/rules/one-rule.yaml)
   tollgate forward-auth, 11 rules  all eleven decide (bench/rules/eleven-rules.yaml)
+  tollgate forward-auth, Unix      the same as the first over a Unix socket
   tollgate check                   POST /v1/check
   tollgate batch of 64             POST /v1/check/batch
 
@@ -56,9 +61,9 @@ within each round. A warm-up round before the first does not count. Requests com
 callers. All are allowed, and an answer other than 200 ends the run.
 CPU is the processor time of the server, user and system; ratios are taken within a round.
 
-The generator also has one core only. If it is 100 % busy and the server is not, requests/s measure
-the generator, and CPU per request is the number to trust. The goals are therefore decided by CPU. If
-neither is busy, the machine is not quiet.
+The generator polls on a core of its own and is always busy. If the server is not, requests/s measure
+the generator, or the machine is not quiet, and CPU per request is the number to trust. The goals are
+therefore decided by CPU.
 Exits with 1 if a goal is missed or a requested contestant could not be measured.
 
 Examples:
@@ -75,7 +80,7 @@ fn main() -> ExitCode {
 
 fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
     let quick = options.flag("--quick");
-    let (rounds, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (5, 300, 1_000) };
+    let (rounds, warm_up_ms, duration_ms) = if quick { (3, 100, 300) } else { (9, 300, 1_000) };
     let effort = HttpEffort {
         connections: number(&mut options, "--connections", 16, CONNECTIONS_MAX)?,
         rounds: number(&mut options, "--rounds", rounds, ROUNDS_MAX)?,
@@ -85,15 +90,25 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
         },
     };
     let only: String = options.value("--only")?.unwrap_or_default();
-    let server: Option<PathBuf> = options.value("--server")?;
+    let programs = HttpPrograms {
+        tollgate: options.value("--server")?.map_or_else(|| sibling_program("tollgate"), Ok)?,
+        floors: options.value("--floors")?.map_or_else(programs_folder, Ok)?,
+    };
     let style = TableStyle::from_flag(options.flag("--markdown"));
     options.finish()?;
 
-    let result = measure_and_report(effort, &only, server, style);
+    let result = measure_and_report(effort, &only, &programs, style);
     Ok(result.unwrap_or_else(|problem| {
         eprintln!("{problem}");
         false
     }))
+}
+
+/// The paths of the measured programs.
+struct HttpPrograms {
+    tollgate: PathBuf,
+    /// The folder of the floors.
+    floors: PathBuf,
 }
 
 /// Reads an option with a number from 1 to `max`.
@@ -113,19 +128,19 @@ fn number(
 fn measure_and_report(
     effort: HttpEffort,
     only: &str,
-    server: Option<PathBuf>,
+    programs: &HttpPrograms,
     style: TableStyle,
 ) -> Result<bool, String> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err("this needs two cores: one for the servers, one for who asks".into());
     }
     println!("{}; load {} at the start", machine::describe(), machine::load());
-    let (tollgate, bare_hyper) =
-        (server.map_or_else(|| sibling_program("tollgate"), Ok)?, sibling_program("bare-hyper")?);
     machine::pin(GENERATOR_CORE);
     check_pinned(std::process::id(), GENERATOR_CORE)?;
     let scratch = ScratchDir::new()?;
-    let choice = HttpContestantChoice { tollgate: &tollgate, bare_hyper: &bare_hyper, only };
+    let bare_hyper = programs.floors.join("bare-hyper");
+    let choice =
+        HttpContestantChoice { tollgate: &programs.tollgate, bare_hyper: &bare_hyper, only };
     let contestants = HttpContestants::start(&choice, &scratch);
     for problem in &contestants.problems {
         println!("not measured: {problem}");
@@ -145,8 +160,8 @@ fn measure_and_report(
     );
     let results = measure(&contestants.all, effort)?;
     println!("{}", report::speed(&results, &contestants.all, style));
-    let (goals, all_met) = report::goals(&results, style);
-    println!("{goals}");
+    let (goals_table, all_met) = goals::table(&results, style);
+    println!("{goals_table}");
     Ok(all_met && contestants.problems.is_empty())
 }
 
@@ -165,7 +180,7 @@ fn measure(contestants: &[HttpContestant], effort: HttpEffort) -> Result<RoundRe
 
 fn sample(contestant: &HttpContestant, effort: HttpEffort) -> Result<ServerSample, String> {
     let load = LoadSpec {
-        address: contestant.address,
+        address: contestant.address.clone(),
         server: contestant.server,
         connections: effort.connections,
         span: effort.span,

@@ -31,11 +31,11 @@ Measures the library next to governor 0.10 and to a floor, in one run, interleav
 Usage: cargo xtask bench library [OPTIONS]
 
 Options:
-  --quick        3 rounds of short samples, up to 1 million keys: about a minute
+  --quick        3 rounds of short samples, up to 1 million keys, for a first look: about a minute
   --keys N       only this many keys: 1, 1000, 1000000 or 10000000
   --only NAME    only contestants whose name contains NAME, such as governor, floor, tollgate,
                  fixed_window; a ratio needs both of its sides
-  --rounds N     rounds (default: 5); tables show medians
+  --rounds N     rounds (default: 9); tables show medians
   --markdown     tables as Markdown
   --help         print this text
 
@@ -90,7 +90,7 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
         None if quick => COUNTS[..3].to_vec(),
         None => COUNTS.to_vec(),
     };
-    let rounds = options.value("--rounds")?.unwrap_or(if quick { 3 } else { 5 });
+    let rounds = options.value("--rounds")?.unwrap_or(if quick { 3 } else { 9 });
     let sample = Duration::from_millis(if quick { 60 } else { 200 });
     let plan = LibraryPlan {
         counts,

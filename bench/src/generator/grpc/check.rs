@@ -8,7 +8,9 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::envoy::{BenchRateLimitResponse, PATH};
+use testkit::traffic::SHOULD_RATE_LIMIT;
+
+use crate::envoy::BenchRateLimitResponse;
 use crate::process::START_MAX;
 
 /// Sends one message with its gRPC prefix and returns the answer; an error unless the call ends with status 0.
@@ -30,7 +32,7 @@ async fn call(address: SocketAddr, message: Bytes) -> Result<BenchRateLimitRespo
     tokio::spawn(async move { drop(connection.await) });
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://{address}{PATH}"))
+        .uri(format!("http://{address}{SHOULD_RATE_LIMIT}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())
