@@ -10,7 +10,7 @@ use tollgate_rules::{DecidedRequest, MissingFacts, RulesObserver, Verdict};
 use crate::key_names::KeyNames;
 use crate::refusal_log::{MissingFactsLog, RefusalLog};
 use crate::telemetry::Logs;
-use crate::top::{TopCallers, TopEntry, TopOrder};
+use crate::top::{CountedRequest, TopCallers, TopEntry, TopOrder};
 
 /// Reasons for refusals, in the order of the counters.
 pub(crate) const REASONS: [Refusal; 7] = Refusal::ALL;
@@ -71,7 +71,7 @@ impl RulesObserver for ServerObserver {
             let refused = one.verdict == Verdict::Refused;
             by_a_rule |= refused || one.verdict == Verdict::Unavailable;
             all_allow &= one.verdict == Verdict::Allowed;
-            (&one.rule.name, one.key, refused)
+            CountedRequest { rule: &one.rule.name, rule_hash: one.rule_hash, key: one.key, refused }
         });
         self.top.count(decided.at(), each);
         let reason = decided.refusal().map(Refusal::name);

@@ -103,3 +103,34 @@ impl ChangeConfirmer {
         (done, unreached() == before)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::size_of_val;
+
+    use tollgate_rules::{Ask, DescriptorAsk, RuleSet, RuleSettings};
+
+    use super::*;
+
+    #[test]
+    fn futures_of_decisions_are_small() {
+        let rules = RuleSet::new(Vec::new(), &[], Vec::new(), RuleSettings::default());
+        let store = Either::Left(Arc::new(MemoryStore::new(10)));
+        let gate: ServerGatekeeper = Gatekeeper::new(rules, store, SystemClock);
+        let (ask, now) = (Ask::default(), gate.clock_instant(gate.now()));
+        let described = DescriptorAsk { domain: "d", descriptors: &[] };
+        let sizes = [
+            ("decide_by", size_of_val(&gate.decide_by(gate.rules(), &ask, now))),
+            ("peek_by", size_of_val(&gate.peek_by(gate.rules(), &ask, now))),
+            ("refund_by", size_of_val(&gate.refund_by(gate.rules(), &ask, now))),
+            (
+                "decide_descriptors_by",
+                size_of_val(&gate.decide_descriptors_by(gate.rules(), &described, now)),
+            ),
+        ];
+        for (future, bytes) in sizes {
+            println!("{future}: {bytes} bytes");
+            assert!(bytes <= 2_048, "{future}: {bytes} bytes");
+        }
+    }
+}

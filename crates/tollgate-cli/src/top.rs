@@ -1,12 +1,14 @@
 //! `TopCallers`: the callers with the most requests, and with the most refusals, in the last minute or two.
 //!
-//! They are kept in sketches ([`space_saving`]) of 1,024 callers each: one for each list, stripe of threads
-//! and window of a minute. A caller with more than a 1,024th of all requests is always listed, and each
-//! count comes with its maximum error. Callers are listed by rule: a request that two rules apply to counts
-//! under both.
+//! They are kept in sketches ([`heavy_hitters`]) of 1,024 callers each: one for each list, stripe of threads
+//! and window of a minute. Up to 1,024 callers are counted exactly. Beyond that newcomers are admitted by
+//! chance, because replacing an entry at every newcomer costs more than the decision: a caller is at least
+//! as heavy as its count less its error says, and a caller with much more than a 1,024th of all requests is
+//! missing only by an unlikely chance, which [`heavy_hitters`] puts in numbers. Callers are listed by rule:
+//! a request that two rules apply to counts under both.
 
+mod heavy_hitters;
 mod merged_sketches;
-mod space_saving;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +18,8 @@ use tollgate_rules::key_text;
 use tollgate_rules::stripes::Stripes;
 
 use crate::key_names::KeyNames;
+use heavy_hitters::{CallerHasher, HeavyHitterSketch};
 use merged_sketches::{MergedSketches, SketchCopy};
-use space_saving::{CallerHasher, SpaceSavingSketch};
 
 /// Callers in one sketch.
 const SKETCH_CALLERS_MAX: u16 = 1_024;
@@ -37,6 +39,17 @@ pub(crate) enum TopOrder {
     Refusals,
 }
 
+/// A request under one of its rules.
+#[derive(Clone, Copy)]
+pub(crate) struct CountedRequest<'a> {
+    pub(crate) rule: &'a Arc<str>,
+    /// The hash of the rule's name.
+    pub(crate) rule_hash: u64,
+    pub(crate) key: &'a KeyBuf,
+    /// True if this rule refused it.
+    pub(crate) refused: bool,
+}
+
 /// A caller under a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopEntry {
@@ -49,7 +62,8 @@ pub(crate) struct TopEntry {
     pub(crate) refusals: Estimate,
 }
 
-/// A count with its error: the true count is at least `count - error` and at most `count`.
+/// A count with its error: the true count is at least `count - error`. It is exactly `count` if the error
+/// is 0; otherwise it may be higher by chance, by more than x times the error once in e^x cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) count: u64,
@@ -87,16 +101,16 @@ struct TopWindows {
 struct TopWindow {
     /// Minutes since the epoch.
     minute: u64,
-    requests: SpaceSavingSketch<TopCallerName>,
-    refusals: SpaceSavingSketch<TopCallerName>,
+    requests: HeavyHitterSketch<TopCallerName>,
+    refusals: HeavyHitterSketch<TopCallerName>,
 }
 
 impl Default for TopWindow {
     fn default() -> TopWindow {
         TopWindow {
             minute: 0,
-            requests: SpaceSavingSketch::new(SKETCH_CALLERS_MAX),
-            refusals: SpaceSavingSketch::new(SKETCH_CALLERS_MAX),
+            requests: HeavyHitterSketch::new(SKETCH_CALLERS_MAX),
+            refusals: HeavyHitterSketch::new(SKETCH_CALLERS_MAX),
         }
     }
 }
@@ -127,16 +141,19 @@ impl TopCallers {
         TopCallers { hashes: CallerHasher::default(), names, stripes: Stripes::default() }
     }
 
-    /// Counts a request under each of its rules: name of the rule, key, and true if that rule refused it.
-    pub(crate) fn count<'a>(
-        &self,
-        now: Micros,
-        by_rule: impl Iterator<Item = (&'a Arc<str>, &'a KeyBuf, bool)>,
-    ) {
+    /// Counts a request under each of its rules.
+    pub(crate) fn count<'a>(&self, now: Micros, by_rule: impl Iterator<Item = CountedRequest<'a>>) {
         let mut windows = lock(self.stripes.mine());
         let window = windows.at(now);
-        for (rule, key, refused) in by_rule {
-            let hash = self.hashes.hash(rule, key.as_bytes());
+        // Rules that count the same key share it, and its hash.
+        let mut hashed: Option<(&KeyBuf, u64)> = None;
+        for CountedRequest { rule, rule_hash, key, refused } in by_rule {
+            let key_hash = match hashed {
+                Some((same, hash)) if std::ptr::eq(same, key) => hash,
+                _ => self.hashes.hash(key.as_bytes()),
+            };
+            hashed = Some((key, key_hash));
+            let hash = key_hash ^ rule_hash;
             let name = |name: &mut TopCallerName| self.replace_name(name, rule, key);
             window.requests.count(hash, name);
             if refused {

@@ -9,29 +9,22 @@ use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
 
 use crate::limit_spec::RuleLimit;
 use crate::missing_facts::{MissingFacts, SkippedRule};
-use crate::plan::{Enforcement, LimitRef, PlannedLimit, RequestPlan};
+use crate::plan::{Enforcement, LimitRef, RequestPlan};
 use crate::rule::Concurrency;
 use crate::rule_set::RuleSet;
+use crate::spares::{Spares, keep_spare, take_spare};
 
 /// The answer to one request under all rules that apply to it.
 #[derive(Debug)]
 pub struct Answer {
     /// The version of the rules that decided, also for headers and logs written later.
     rules: arc_swap::Guard<Arc<RuleSet>>,
-    /// Bound: [`MAX_LIMITS`].
-    entries: Vec<AnswerEntry>,
+    entries: AnswerEntries,
     /// Limits stated in the request.
     stated: Box<[RuleLimit]>,
     skipped: Option<SkippedRule>,
     decision: Decision,
     binding: Option<Binding>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct AnswerEntry {
-    limit_ref: LimitRef,
-    enforcement: Enforcement,
-    outcome: Outcome,
 }
 
 /// The decision about a plan: the whole, the limit that is named as its reason, and each limit.
@@ -53,15 +46,16 @@ pub(crate) enum Binding {
 }
 
 impl PlanDecision {
-    /// The decision of a store about a plan.
+    /// The decision of a store about a plan, and the outcomes it gave.
+    #[inline]
     pub(crate) fn new(
         plan: &RequestPlan<'_>,
         decision: Decision,
-        outcomes: &[Outcome],
+        entries: AnswerEntries,
     ) -> PlanDecision {
         let enforced = plan.limits.iter().any(|one| one.enforcement == Enforcement::Enforced);
         let binding = enforced.then_some(Binding::Limit(decision.binding()));
-        PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
+        PlanDecision { decision, binding, entries }
     }
 
     /// The refusal of a request that more limits apply to than one decision holds. To leave some
@@ -98,12 +92,14 @@ pub struct JudgedLimit<'a> {
 pub type Policies<'a> = ArrayVec<Policy<'a>, MAX_LIMITS>;
 
 impl Answer {
+    /// The answer to a plan; `skipped` is the rule that was skipped for a missing fact.
+    #[inline]
     pub(crate) fn new(
         rules: arc_swap::Guard<Arc<RuleSet>>,
         PlanDecision { decision, binding, entries }: PlanDecision,
+        skipped: Option<SkippedRule>,
     ) -> Answer {
-        let (entries, stated) = (entries.0, Box::default());
-        Answer { rules, entries, stated, skipped: None, decision, binding }
+        Answer { rules, entries, stated: Box::default(), skipped, decision, binding }
     }
 
     /// The version of the rules, for the next answer.
@@ -111,24 +107,9 @@ impl Answer {
         self.rules
     }
 
-    /// Adds the rule that was skipped for a missing fact.
-    pub(crate) fn with_skipped_rule(self, skipped: Option<SkippedRule>) -> Answer {
-        Answer { skipped, ..self }
-    }
-
     /// Adds the limits stated in the request.
     pub(crate) fn with_stated_limits(self, stated: Vec<RuleLimit>) -> Answer {
         Answer { stated: stated.into(), ..self }
-    }
-
-    /// Pairs each planned limit with its outcome.
-    pub(crate) fn entries(plan: &RequestPlan<'_>, outcomes: &[Outcome]) -> AnswerEntries {
-        let entry = |(planned, outcome): (&PlannedLimit, &Outcome)| AnswerEntry {
-            limit_ref: planned.limit_ref,
-            enforcement: planned.enforcement,
-            outcome: *outcome,
-        };
-        AnswerEntries(plan.limits.iter().zip(outcomes).map(entry).collect())
     }
 
     /// Returns true if the request may go on, after [`Answer::delay`].
@@ -197,7 +178,7 @@ impl Answer {
     /// the least remaining. `None`: no enforced rule applies.
     pub fn binding(&self) -> Option<JudgedLimit<'_>> {
         match self.binding? {
-            Binding::Limit(index) => self.entries.get(index).map(|entry| self.judged_limit(entry)),
+            Binding::Limit(index) => self.limits().nth(index),
             Binding::Concurrency(number) => {
                 let rule = self.rules.rule_at(number);
                 let Concurrency { text, policy, .. } = rule.concurrency.as_ref()?;
@@ -215,7 +196,8 @@ impl Answer {
 
     /// Every limit that was judged, in the order of the rules.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = JudgedLimit<'_>> {
-        self.entries.iter().map(|entry| self.judged_limit(entry))
+        let each = self.entries.0.limits.iter().zip(&self.entries.0.outcomes);
+        each.map(|(entry, outcome)| self.judged_limit(entry, outcome))
     }
 
     /// The policy names of soft limits that are exceeded, each once.
@@ -245,14 +227,15 @@ impl Answer {
 
     /// The enforced limits, as a reply lists them.
     pub fn policies(&self) -> Policies<'_> {
-        let enforced =
-            self.entries.iter().filter(|entry| entry.enforcement == Enforcement::Enforced);
-        enforced
-            .map(|entry| {
+        let mut policies = Policies::new();
+        for (entry, outcome) in self.entries.0.limits.iter().zip(&self.entries.0.outcomes) {
+            if entry.enforcement == Enforcement::Enforced {
                 let limit = self.limit_of(entry);
-                Policy { name: &limit.policy, limit: &limit.limit, outcome: entry.outcome }
-            })
-            .collect()
+                let outcome = *outcome;
+                policies.push(Policy { name: &limit.policy, limit: &limit.limit, outcome });
+            }
+        }
+        policies
     }
 
     /// The reply to an HTTP client; `policies` are those of [`Answer::policies`].
@@ -268,34 +251,85 @@ impl Answer {
         }
     }
 
-    fn judged_limit(&self, entry: &AnswerEntry) -> JudgedLimit<'_> {
+    fn judged_limit(&self, entry: &AnswerLimit, outcome: &Outcome) -> JudgedLimit<'_> {
         let limit = self.limit_of(entry);
         JudgedLimit {
             rule: &self.rules.rule_at(entry.limit_ref.rule).name,
             limit: &limit.text,
             policy: &limit.policy,
-            outcome: entry.outcome,
+            outcome: *outcome,
             enforcement: entry.enforcement,
         }
     }
 
-    fn limit_of(&self, entry: &AnswerEntry) -> &RuleLimit {
+    fn limit_of(&self, entry: &AnswerLimit) -> &RuleLimit {
         entry.limit_ref.limit(&self.rules, &self.stated)
     }
 }
 
-/// The limits of an answer, with their outcomes.
-#[derive(Default)]
-pub(crate) struct AnswerEntries(Vec<AnswerEntry>);
+/// The limits of an answer, with their outcomes. The thread keeps the memory when they are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerEntries(EntryLists);
+
+/// The limits and the outcome of each, in two lists: a store writes outcomes in a row.
+#[derive(Debug, Default)]
+struct EntryLists {
+    /// Bound: [`MAX_LIMITS`].
+    limits: Vec<AnswerLimit>,
+    /// The outcome of each limit.
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AnswerLimit {
+    limit_ref: LimitRef,
+    enforcement: Enforcement,
+}
+
+thread_local!(static SPARE: Spares<EntryLists> = const { Spares::new(Vec::new()) });
+
+impl Drop for AnswerEntries {
+    #[inline]
+    fn drop(&mut self) {
+        let lists = std::mem::take(&mut self.0);
+        // Refusals that asked no limit have none.
+        if lists.limits.capacity() > 0 {
+            keep_spare(&SPARE, lists);
+        }
+    }
+}
 
 impl AnswerEntries {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// The limits of a plan, with outcomes that a store has yet to write.
+    #[inline]
+    pub(crate) fn new(plan: &RequestPlan<'_>) -> AnswerEntries {
+        let mut lists = take_spare(&SPARE);
+        let EntryLists { limits, outcomes } = &mut lists;
+        limits.clear();
+        outcomes.clear();
+        if limits.capacity() == 0 {
+            // All that a decision can have, so that memory that is used again never grows.
+            limits.reserve_exact(MAX_LIMITS);
+            outcomes.reserve_exact(MAX_LIMITS);
+        }
+        limits.extend(plan.limits.iter().map(|planned| AnswerLimit {
+            limit_ref: planned.limit_ref,
+            enforcement: planned.enforcement,
+        }));
+        outcomes.resize(limits.len(), Outcome::default());
+        AnswerEntries(lists)
+    }
+
+    /// The limits of a plan with these outcomes.
+    pub(crate) fn with_outcomes(plan: &RequestPlan<'_>, outcomes: &[Outcome]) -> AnswerEntries {
+        let mut entries = AnswerEntries::new(plan);
+        entries.0.outcomes.copy_from_slice(outcomes);
+        entries
     }
 
     /// Turns the outcome of one limit into a refusal, if it is in debt.
     pub(crate) fn refuse_in_debt(&mut self, index: usize) {
-        let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
+        let Some(outcome) = self.0.outcomes.get_mut(index) else { return };
         if !outcome.debt_for.is_zero() {
             outcome.allowed = false;
             outcome.retry_after = outcome.retry_after.max(outcome.debt_for);
@@ -304,19 +338,27 @@ impl AnswerEntries {
 
     /// Adds refunded units to what one limit has left.
     pub(crate) fn give_back(&mut self, index: usize, units: u64, capacity: u64) {
-        let Some(AnswerEntry { outcome, .. }) = self.0.get_mut(index) else { return };
+        let Some(outcome) = self.0.outcomes.get_mut(index) else { return };
         outcome.charged = 0;
         outcome.remaining = outcome.remaining.saturating_add(units).min(capacity);
     }
 
     /// Makes one limit enforced.
     pub(crate) fn enforce(&mut self, index: usize) {
-        if let Some(entry) = self.0.get_mut(index) {
-            entry.enforcement = Enforcement::Enforced;
+        if let Some(limit) = self.0.limits.get_mut(index) {
+            limit.enforcement = Enforcement::Enforced;
         }
     }
 
-    pub(crate) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.0.iter().map(|entry| &entry.outcome)
+    /// The outcome of each limit.
+    #[inline]
+    pub(crate) fn outcomes(&self) -> &[Outcome] {
+        &self.0.outcomes
+    }
+
+    /// The outcomes, to be written.
+    #[inline]
+    pub(crate) fn outcomes_mut(&mut self) -> &mut [Outcome] {
+        &mut self.0.outcomes
     }
 }

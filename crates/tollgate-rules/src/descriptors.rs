@@ -226,7 +226,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 true => expect_ready(self.settle_planned((&plans.refunds, &plans.forces), now)),
                 false => SettledOutcomes::default(),
             };
-            DecidedDescriptors::new(plans, decided, &settled, now.instant())
+            DecidedDescriptors::new(&mut plans, decided, &settled, now.instant())
         });
         Ok(decided.map(|decided| decided.into_answer(rules)))
     }
@@ -261,7 +261,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             true => join_both(take, self.settle_planned((refunds, forces), now)).await,
             false => (take.await, SettledOutcomes::default()),
         };
-        let decided = DecidedDescriptors::new(*plans, decided, &settled, now.instant());
+        let decided = DecidedDescriptors::new(&mut plans, decided, &settled, now.instant());
+        drop(plans);
         Ok(decided.into_answer(rules))
     }
 

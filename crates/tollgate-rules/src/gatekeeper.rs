@@ -24,7 +24,7 @@ use crate::answer::{Answer, PlanDecision};
 use crate::changes::Changes;
 use crate::descriptors::StatedLimitTable;
 use crate::facts::Facts;
-use crate::observer::{DecidedRequest, RulesObserver};
+use crate::observer::{DecidedRequest, RuleVerdicts, RulesObserver};
 use crate::overflow::OverflowTable;
 use crate::plan::RequestPlan;
 use crate::reservation::Reservations;
@@ -255,7 +255,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Counts a decision and notifies the observer.
     pub(crate) fn notify(&self, plan: &RequestPlan<'_>, decided: &PlanDecision) {
-        let decided = DecidedRequest::new(plan, decided);
+        let mut verdicts = RuleVerdicts::new();
+        let decided = DecidedRequest::new(plan, decided, &mut verdicts);
         decided.tally();
         if let Some(observer) = &self.observer {
             observer.decided(&decided);

@@ -98,6 +98,7 @@ mod normalized_facts;
 mod overflow;
 mod plan;
 mod shape;
+mod spares;
 pub mod suggest;
 pub mod yaml;
 

@@ -5,10 +5,11 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{DecidedBy, Decision, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::MissingFacts;
-use crate::answer::{AnswerEntries, Binding, PlanDecision};
+use crate::answer::{Binding, PlanDecision};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
+use crate::stripes::StripeNumber;
 use crate::tally::Verdict;
 
 /// An observer of every decided request, including reservations and forced charges, but not peeks
@@ -27,8 +28,11 @@ pub trait RulesObserver: Send + Sync {
 pub struct DecidedRequest<'a> {
     plan: &'a RequestPlan<'a>,
     decision: &'a Decision,
-    rule_verdicts: ArrayVec<RuleVerdict<'a>, MAX_LIMITS>,
+    rule_verdicts: &'a [RuleVerdict<'a>],
 }
+
+/// Room for the verdicts of the rules that applied.
+pub(crate) type RuleVerdicts<'a> = ArrayVec<RuleVerdict<'a>, MAX_LIMITS>;
 
 impl std::fmt::Debug for DecidedRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,24 +56,23 @@ pub struct RuleVerdict<'a> {
     pub retry_after: Wait,
     /// The cost of the request, charged or not.
     pub cost: u64,
+    /// A hash of the rule's name, the same in every version of the rules, for tables by rule and key.
+    pub rule_hash: u64,
     number: u32,
 }
 
 impl<'a> DecidedRequest<'a> {
-    pub(crate) fn new(
-        plan: &'a RequestPlan<'a>,
+    /// A decided plan. `verdicts` is empty, and receives those of its rules.
+    pub(crate) fn new<'p: 'a>(
+        plan: &'p RequestPlan<'p>,
         PlanDecision { decision, binding, entries }: &'a PlanDecision,
+        verdicts: &'a mut RuleVerdicts<'p>,
     ) -> DecidedRequest<'a> {
-        // If nothing was refused, this is a forced charge, which limits of zero do not refuse.
-        let refuses =
-            |one: &&ZeroLimit| !decision.allowed() || one.enforcement != Enforcement::Enforced;
-        let closed =
-            plan.zero_limits.iter().filter(refuses).map(|closed| zero_limit_verdict(plan, closed));
-        let by_rule = verdicts_of_rules(plan, (decision, *binding), entries)
-            .chain(closed)
-            .take(MAX_LIMITS)
-            .collect();
-        DecidedRequest { plan, decision, rule_verdicts: by_rule }
+        add_verdicts_of_rules(verdicts, plan, (decision, *binding), entries.outcomes());
+        if !plan.zero_limits.is_empty() {
+            add_zero_limits(verdicts, plan, decision.allowed());
+        }
+        DecidedRequest { plan, decision, rule_verdicts: verdicts }
     }
 
     /// The time of the decision.
@@ -99,8 +102,9 @@ impl<'a> DecidedRequest<'a> {
 
     /// Counts the verdicts of the rules.
     pub(crate) fn tally(&self) {
+        let stripe = StripeNumber::of_thread();
         for one in self.rule_verdicts() {
-            self.rules().tally_of(one.number).add(one.verdict);
+            self.rules().tally_of(one.number).add(one.verdict, stripe);
         }
     }
 }
@@ -113,27 +117,39 @@ impl RuleVerdict<'_> {
     }
 }
 
-/// The verdicts of the rules that applied, in order.
-fn verdicts_of_rules<'a>(
+/// Adds the verdicts of the rules that applied, in order.
+fn add_verdicts_of_rules<'a>(
+    verdicts: &mut RuleVerdicts<'a>,
     plan: &'a RequestPlan<'a>,
-    (decision, binding): (&'a Decision, Option<Binding>),
-    outcomes: &'a AnswerEntries,
-) -> impl Iterator<Item = RuleVerdict<'a>> {
+    (decision, binding): (&Decision, Option<Binding>),
+    mut outcomes: &[Outcome],
+) {
     // A refusal that asked no limit, such as one for too many limits, has no outcomes.
-    let mut rest: &[PlannedLimit] = &plan.limits[..outcomes.len().min(plan.limits.len())];
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let (number, of) = rest.first().map(|first| (first.limit_ref.rule, first.descriptor))?;
-        let same =
-            |planned: &&PlannedLimit| (planned.limit_ref.rule, planned.descriptor) == (number, of);
-        let limits = rest.iter().take_while(same).count();
-        let (of_rule, others) = rest.split_at(limits);
-        let found = rule_verdict(plan, of_rule, outcomes.outcomes().skip(done));
-        rest = others;
-        done += limits;
-        let busy = binding == Some(Binding::Concurrency(number));
-        Some(if busy { found.refused_by_concurrency(decision.retry_after()) } else { found })
-    })
+    let mut rest = &plan.limits[..outcomes.len().min(plan.limits.len())];
+    while let Some(first) = rest.first() {
+        let id = |planned: &PlannedLimit<'_>| (planned.limit_ref.rule, planned.descriptor);
+        let limits = rest.iter().take_while(|planned| id(planned) == id(first)).count();
+        let mut verdict = rule_verdict(plan, &rest[..limits], &outcomes[..limits]);
+        if binding == Some(Binding::Concurrency(first.limit_ref.rule)) {
+            verdict = verdict.refused_by_concurrency(decision.retry_after());
+        }
+        verdicts.push(verdict);
+        (rest, outcomes) = (&rest[limits..], &outcomes[limits..]);
+    }
+}
+
+/// Adds the verdicts of limits of zero, as far as there is room.
+#[cold]
+fn add_zero_limits<'a>(
+    verdicts: &mut RuleVerdicts<'a>,
+    plan: &'a RequestPlan<'a>,
+    is_allowed: bool,
+) {
+    // If nothing was refused, this is a forced charge, which limits of zero do not refuse.
+    let refuses = |one: &&ZeroLimit| !is_allowed || one.enforcement != Enforcement::Enforced;
+    let room = verdicts.remaining_capacity();
+    let refusing = plan.zero_limits.iter().filter(refuses).take(room);
+    verdicts.extend(refusing.map(|one| zero_limit_verdict(plan, one)));
 }
 
 /// The verdict of a limit of zero.
@@ -150,26 +166,29 @@ fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> Rule
         limit: closed.unit.zero_limit_text(),
         retry_after: Wait::NEVER,
         cost: closed.cost,
+        rule_hash: plan.rules().name_hash_of(closed.rule),
         number: closed.rule,
     }
 }
 
 /// The verdict of all limits of one rule.
-fn rule_verdict<'a, 'o>(
+#[inline]
+fn rule_verdict<'a>(
     plan: &'a RequestPlan<'a>,
-    limits: &'a [PlannedLimit],
-    outcomes: impl Iterator<Item = &'o Outcome>,
+    limits: &'a [PlannedLimit<'a>],
+    outcomes: &[Outcome],
 ) -> RuleVerdict<'a> {
-    let reason = |(_, outcome): &(&PlannedLimit, &Outcome)| {
+    let reason = |outcome: &Outcome| {
         let wait = (!outcome.allowed).then_some(outcome.retry_after);
         (wait, std::cmp::Reverse(outcome.remaining))
     };
     // The first of equals, as everywhere.
-    let (planned, outcome) = limits
-        .iter()
-        .zip(outcomes)
-        .reduce(|best, next| if reason(&next) > reason(&best) { next } else { best })
-        .expect("a rule that applies has limits");
+    let (mut planned, mut outcome) = (&limits[0], &outcomes[0]);
+    for (next, of_next) in limits.iter().zip(outcomes).skip(1) {
+        if reason(of_next) > reason(outcome) {
+            (planned, outcome) = (next, of_next);
+        }
+    }
     let verdict = match planned.enforcement {
         _ if outcome.allowed => Verdict::Allowed,
         _ if !outcome.is_known() => Verdict::Unavailable,
@@ -184,6 +203,7 @@ fn rule_verdict<'a, 'o>(
         limit: plan.limit_text(planned),
         retry_after: outcome.retry_after,
         cost: planned.cost,
+        rule_hash: plan.rules().name_hash_of(planned.limit_ref.rule),
         number: planned.limit_ref.rule,
     }
 }

@@ -25,8 +25,11 @@ pub(crate) use spellings::{SpellingSet, spelling_numbers};
 
 /// The one spelling of a path.
 pub fn normalise(raw: &str) -> Cow<'_, str> {
+    if let Some(path) = plain_path(raw) {
+        return Cow::Borrowed(path);
+    }
     let path = RequestTarget::of(raw).path;
-    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(reading::normal(path).0) }
+    plain_path(path).map_or_else(|| Cow::Owned(reading::normal(path).0), Cow::Borrowed)
 }
 
 /// The parts of a request's target that can be its path.
@@ -65,24 +68,29 @@ fn is_of_scheme(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
 
-/// Returns true if all servers read a path alike and it has its normal form. Nearly every path
-/// does, so this must be fast.
-fn is_normal(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    if bytes.first() != Some(&b'/') || (bytes.len() > 1 && bytes.ends_with(b"/")) {
-        return false;
-    }
+/// The path of a target that begins with it, if all servers read it alike and it has its normal form.
+/// Nearly every target does, so each byte is looked at once.
+#[inline]
+fn plain_path(target: &str) -> Option<&str> {
+    let bytes = target.as_bytes();
+    let mut end = bytes.len();
     // A dot matters only at the start of a segment, where it may be all there is.
     let mut after_slash = false;
-    for &byte in bytes {
-        match byte {
-            b'/' | b'.' if after_slash => return false,
-            b'/' => after_slash = true,
-            _ if PLAIN_EXCEPT_SEMICOLON[usize::from(byte)] => after_slash = false,
-            _ => return false,
+    for (index, &byte) in bytes.iter().enumerate() {
+        match BYTE_KINDS[usize::from(byte)] {
+            ByteKind::Plain => after_slash = false,
+            ByteKind::Slash | ByteKind::Dot if after_slash => return None,
+            ByteKind::Slash => after_slash = true,
+            ByteKind::Dot => {}
+            ByteKind::Query => {
+                end = index;
+                break;
+            }
+            ByteKind::Other => return None,
         }
     }
-    true
+    let path = &target[..end];
+    (path.starts_with('/') && (!after_slash || end == 1)).then_some(path)
 }
 
 /// Writes a segment with exactly those characters escaped that need it.
@@ -134,11 +142,33 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// The same without `;`, before which some servers end a segment.
-const PLAIN_EXCEPT_SEMICOLON: [bool; 256] = {
-    let mut usual = PLAIN;
-    usual[b';' as usize] = false;
-    usual
+/// The meaning of a byte of a target that is read in the usual way.
+#[derive(Clone, Copy)]
+enum ByteKind {
+    /// Part of a segment.
+    Plain,
+    Dot,
+    Slash,
+    /// The end of the path.
+    Query,
+    /// A byte that needs a closer look, such as `;`, before which some servers end a segment.
+    Other,
+}
+
+const BYTE_KINDS: [ByteKind; 256] = {
+    let mut kinds = [ByteKind::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if PLAIN[byte] {
+            kinds[byte] = ByteKind::Plain;
+        }
+        byte += 1;
+    }
+    kinds[b';' as usize] = ByteKind::Other;
+    kinds[b'.' as usize] = ByteKind::Dot;
+    kinds[b'/' as usize] = ByteKind::Slash;
+    kinds[b'?' as usize] = ByteKind::Query;
+    kinds
 };
 
 pub(crate) fn hex(digit: u8) -> Option<u8> {

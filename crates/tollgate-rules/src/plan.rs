@@ -1,5 +1,7 @@
 //! `RequestPlan`: from the facts of a request to the checks for the store.
 
+mod memory;
+
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -17,11 +19,7 @@ use crate::normalized_facts::NormalizedFacts;
 use crate::path::{Spelling, SpellingSet, spelling_numbers};
 use crate::rule::{Cost, Rule};
 use crate::rule_set::{RuleSet, SelectedRule};
-
-/// Room for the bytes of most keys.
-const KEY_BYTES: usize = 96;
-/// Room for the keys of most requests.
-const KEYS: usize = 4;
+use memory::{PlanMemory, PlannedKeyId};
 
 /// The most keys of one request: they are numbered.
 const KEYS_MAX: usize = u16::MAX as usize;
@@ -36,15 +34,15 @@ pub(crate) struct RequestPlan<'a> {
     /// True if the request is refused whatever the store answers, so that only limits that count
     /// refusals are charged.
     pub(crate) always_refused: bool,
-    /// One for each different template among the rules that apply, and one more where tiers count on
-    /// their own.
-    keys: Vec<PlannedKey>,
-    /// The limits in rule order.
-    pub(crate) limits: ArrayVec<PlannedLimit, MAX_LIMITS>,
+    /// The keys: one for each different template among the rules that apply, and one more where tiers
+    /// count on their own.
+    memory: PlanMemory,
+    /// The limits in rule order. Bound: [`MAX_LIMITS`].
+    pub(crate) limits: Vec<PlannedLimit<'a>>,
     /// Limits stated in the request. Bound: as many as descriptors.
     pub(crate) stated: Vec<RuleLimit>,
     /// Limits of zero, which refuse without asking a store. Bound: with the limits [`MAX_LIMITS`].
-    pub(crate) zero_limits: ArrayVec<ZeroLimit, MAX_LIMITS>,
+    pub(crate) zero_limits: Vec<ZeroLimit>,
     /// Rules that did not apply because a fact of their key is missing.
     pub(crate) rules_without_fact: u32,
     /// The first rule that was skipped, if no rule is left that could refuse.
@@ -59,22 +57,13 @@ pub(crate) struct RequestPlan<'a> {
     match_bytes_left: Option<usize>,
 }
 
-/// A key, or a note that it cannot be made because a fact is missing.
-struct PlannedKey {
-    /// The number of its descriptor.
-    descriptor: u8,
-    /// `None`: it was not made by a template.
-    template: Option<u16>,
-    /// The number of the path's spelling; 0 where the path is no part of it.
-    spelling: u8,
-    by_tier: bool,
-    key: Option<KeyBuf>,
-}
-
 /// One limit on its way to the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlannedLimit {
+pub(crate) struct PlannedLimit<'a> {
     pub(crate) limit_ref: LimitRef,
+    rule: &'a Rule,
+    /// `None`: the request states it.
+    configured: Option<&'a RuleLimit>,
     /// The number of the key that is counted.
     key: u16,
     /// The number of the caller's key, whatever the tier.
@@ -144,6 +133,7 @@ impl LimitRef {
 }
 
 impl<'a> RequestPlan<'a> {
+    /// The plan of a request.
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> RequestPlan<'a> {
         let mut plan = RequestPlan::empty(rules, ask.cannot_wait);
         plan.peek_only = ask.cost == Some(0);
@@ -155,15 +145,16 @@ impl<'a> RequestPlan<'a> {
     /// A plan without limits.
     #[inline]
     pub(crate) fn empty(rules: &'a RuleSet, at_once: bool) -> RequestPlan<'a> {
+        let mut memory = PlanMemory::take();
         RequestPlan {
             rules,
             cannot_wait: at_once,
             peek_only: false,
             always_refused: false,
-            keys: Vec::with_capacity(KEYS),
-            limits: ArrayVec::new(),
+            limits: memory.take_limits(),
+            memory,
             stated: Vec::new(),
-            zero_limits: ArrayVec::new(),
+            zero_limits: Vec::new(),
             rules_without_fact: 0,
             skipped: None,
             needs_facts: false,
@@ -181,7 +172,7 @@ impl<'a> RequestPlan<'a> {
 
     /// Returns true if a rule of the plan bans callers after refusals.
     pub(crate) fn has_ban(&self) -> bool {
-        self.limits.iter().any(|one| self.rule(one).ban.is_some())
+        self.limits.iter().any(|one| one.rule.ban.is_some())
     }
 
     /// Returns true if the request gets an error: it needs facts, and rules were skipped while no
@@ -191,7 +182,6 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// Adds the limits of all rules that apply to these facts.
-    #[inline]
     pub(crate) fn add_facts(
         &mut self,
         facts: &Facts<'_>,
@@ -199,40 +189,45 @@ impl<'a> RequestPlan<'a> {
         now: Micros,
     ) {
         let rules = self.rules;
-        let mut seen = rules.normalized_facts(facts);
-        if rules.exempts(&seen) {
+        let mut facts = rules.normalized_facts(facts);
+        if rules.exempts(&facts) {
             return;
         }
         if let Some(left) = self.match_bytes_left {
-            seen.match_budget = MatchBudget::for_next_descriptor(left);
+            facts.match_budget = MatchBudget::for_next_descriptor(left);
         }
-        let selected = rules.select(&seen);
-        let request = PlanRequest { facts: seen, descriptor: of, explicit_cost, now };
+        let mut selected = self.memory.take_selected();
+        rules.select(&facts, &mut selected);
+        let tier = rules.tier_index(facts.tier);
+        let request = PlanRequest { facts: &facts, tier, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
         // The spellings of the path for which a rule with a condition is enforced.
         let mut covered = 0;
-        for one in selected.iter().filter(|one| !rules.rule_at(one.rule).fallback) {
+        let mut fallbacks = false;
+        for one in &selected {
+            if one.is_fallback {
+                fallbacks = true;
+                continue;
+            }
             let enforced = self.add_for_each_spelling(*one, &request, &mut asked);
             covered |= if rules.rule_at(one.rule).condition.is_some() { enforced } else { 0 };
         }
-        if request.facts.match_budget.is_exceeded() {
+        if facts.match_budget.is_exceeded() {
             // Some of these may not apply at all.
             covered = 0;
         }
-        for one in selected.iter().filter(|one| rules.rule_at(one.rule).fallback) {
+        for one in selected.iter().filter(|one| fallbacks && one.is_fallback) {
             let spellings = one.spellings & !covered;
             if spellings != 0 {
-                self.add_for_each_spelling(
-                    SelectedRule { spellings, ..*one },
-                    &request,
-                    &mut asked,
-                );
+                let one = SelectedRule { spellings, ..*one };
+                self.add_for_each_spelling(one, &request, &mut asked);
             }
         }
         if let (false, Some(number)) = (asked.can_refuse, asked.skipped) {
-            self.skipped.get_or_insert(SkippedRule::new(rules, number, &request.facts));
+            self.skipped.get_or_insert(SkippedRule::new(rules, number, &facts));
         }
-        self.match_bytes_left = Some(request.facts.match_budget.left());
+        self.match_bytes_left = Some(facts.match_budget.left());
+        self.memory.give_back_selected(selected);
     }
 
     /// Adds a rule's limits: once or, where the path is part of the key, for each spelling. An
@@ -272,7 +267,7 @@ impl<'a> RequestPlan<'a> {
         request: &PlanRequest<'_>,
     ) -> Option<Enforcement> {
         let (number, rule) = (one.rule, self.rules.rule_at(one.rule));
-        if self.too_many_limits || self.keys.len() + 2 > KEYS_MAX {
+        if self.too_many_limits || self.memory.keys().len() + 2 > KEYS_MAX {
             self.too_many_limits = true;
             // The request is refused in any case.
             return Some(Enforcement::Enforced);
@@ -288,30 +283,27 @@ impl<'a> RequestPlan<'a> {
             true => Enforcement::Enforced,
         };
         let cost =
-            request.explicit_cost.unwrap_or_else(|| rule.cost_of(&request.facts, one.spellings));
-        let (list, limits, by_tier) = match self.rules.override_of(number, callers_key, request.now)
-        {
-            Some(one) => {
-                (LimitList::Override(one), self.rules.limits_of_override(one).len(), false)
-            }
+            request.explicit_cost.unwrap_or_else(|| rule.cost_of(request.facts, one.spellings));
+        let replaced = self.rules.override_of(number, callers_key, request.now);
+        let (list, limits, by_tier) = match replaced {
+            Some(one) => (LimitList::Override(one), self.rules.limits_of_override(one), false),
             None => {
-                let tier = self.rules.tier_index(request.facts.tier);
-                let (limits, own) = rule.limits.of(tier);
-                let list = tier
-                    .filter(|_| own)
-                    .map_or(LimitList::Plain, |tier| LimitList::Tier(tier as u16));
-                (list, limits.len(), own)
+                let (limits, own) = rule.limits.of(request.tier);
+                let list = request.tier.filter(|_| own);
+                (list.map_or(LimitList::Plain, |tier| LimitList::Tier(tier as u16)), limits, own)
             }
         };
         let key = match by_tier {
             true => self.key_of((number, spelling), true, request)?,
             false => caller,
         };
-        for index in 0..limits as u8 {
+        for (limit, index) in limits.iter().zip(0..) {
             let place = LimitRef { rule: number, list, index };
             let of = request.descriptor;
             self.push(PlannedLimit {
                 limit_ref: place,
+                rule,
+                configured: Some(limit),
                 key,
                 caller,
                 cost,
@@ -323,50 +315,57 @@ impl<'a> RequestPlan<'a> {
         Some(standing)
     }
 
-    /// Adds a limit. In a full plan, one that cannot be left out replaces one that can.
-    fn push(&mut self, planned: PlannedLimit) {
-        let needed = self.cannot_be_left_out(&planned);
-        if self.limits.is_full() && needed {
-            let other = self.limits.iter().rposition(|one| !self.cannot_be_left_out(one));
-            if let Some(other) = other {
+    /// Adds a limit.
+    #[inline]
+    fn push(&mut self, planned: PlannedLimit<'a>) {
+        match self.limits.len() < MAX_LIMITS {
+            true => self.limits.push(planned),
+            false => self.push_to_full(planned),
+        }
+    }
+
+    /// Adds a limit to a full plan: one that cannot be left out replaces one that can.
+    #[cold]
+    fn push_to_full(&mut self, planned: PlannedLimit<'a>) {
+        if !self.cannot_be_left_out(&planned) {
+            self.limits_left_out += 1;
+            return;
+        }
+        match self.limits.iter().rposition(|one| !self.cannot_be_left_out(one)) {
+            Some(other) => {
                 self.limits.remove(other);
                 self.limits_left_out += 1;
+                self.limits.push(planned);
             }
-        }
-        if self.limits.try_push(planned).is_err() {
-            match needed {
-                true => self.too_many_limits = true,
-                false => self.limits_left_out += 1,
-            }
+            None => self.too_many_limits = true,
         }
     }
 
     /// Returns true if a request cannot be decided without this limit: it refuses, or the status of
     /// its descriptor shows it.
-    fn cannot_be_left_out(&self, planned: &PlannedLimit) -> bool {
+    fn cannot_be_left_out(&self, planned: &PlannedLimit<'a>) -> bool {
         planned.enforcement == Enforcement::Enforced || self.is_direct(planned)
     }
 
     /// Returns true if the limit comes from an imported file or from the request, not from a rule
     /// of our own.
-    pub(crate) fn is_direct(&self, planned: &PlannedLimit) -> bool {
-        RuleSet::is_stated(planned.limit_ref.rule) || self.rule(planned).imported.is_some()
+    pub(crate) fn is_direct(&self, planned: &PlannedLimit<'a>) -> bool {
+        RuleSet::is_stated(planned.limit_ref.rule) || planned.rule.imported.is_some()
     }
 
     /// Adds a limit that an imported file or the request has for a descriptor. The key is already
     /// made, and such a rule has no other condition.
     pub(crate) fn add_direct(&mut self, one: DirectRule, key: KeyBuf, now: Micros) {
         let DirectRule { rule, cost, enforcement: standing, descriptor: of, quota, .. } = one;
-        let (number, replaced) = (self.keys.len() as u16, self.rules.override_of(rule, &key, now));
-        self.keys.push(PlannedKey {
-            descriptor: of,
-            template: None,
-            spelling: 0,
-            by_tier: false,
-            key: Some(key),
+        let of_rule = self.rules.rule_at(rule);
+        let (number, replaced) =
+            (self.memory.keys().len() as u16, self.rules.override_of(rule, &key, now));
+        self.memory.add_key(PlannedKeyId::WITHOUT_TEMPLATE, |planned| {
+            planned.append(&key);
+            true
         });
         let (list, limits) = match (replaced, one.limit) {
-            (Some(one), _) => (LimitList::Override(one), self.rules.limits_of_override(one).len()),
+            (Some(one), _) => (LimitList::Override(one), self.rules.limits_of_override(one)),
             (None, DirectLimit::Zero(unit)) => {
                 let closed = ZeroLimit {
                     rule,
@@ -377,7 +376,10 @@ impl<'a> RequestPlan<'a> {
                     descriptor: of,
                     quota,
                 };
-                self.too_many_limits |= self.zero_limits.try_push(closed).is_err();
+                match self.zero_limits.len() < MAX_LIMITS {
+                    true => self.zero_limits.push(closed),
+                    false => self.too_many_limits = true,
+                }
                 return;
             }
             (None, DirectLimit::Stated(limit)) => {
@@ -387,6 +389,8 @@ impl<'a> RequestPlan<'a> {
                 let key = number;
                 return self.push(PlannedLimit {
                     limit_ref: place,
+                    rule: of_rule,
+                    configured: None,
                     key,
                     caller: key,
                     cost,
@@ -395,14 +399,14 @@ impl<'a> RequestPlan<'a> {
                     quota,
                 });
             }
-            (None, DirectLimit::RuleLimits) => {
-                (LimitList::Plain, self.rules.rule_at(rule).limits.plain().len())
-            }
+            (None, DirectLimit::RuleLimits) => (LimitList::Plain, of_rule.limits.plain()),
         };
-        for index in 0..limits as u8 {
+        for (limit, index) in limits.iter().zip(0..) {
             let (place, key) = (LimitRef { rule, list, index }, number);
             self.push(PlannedLimit {
                 limit_ref: place,
+                rule: of_rule,
+                configured: Some(limit),
                 key,
                 caller: key,
                 cost,
@@ -420,38 +424,37 @@ impl<'a> RequestPlan<'a> {
         by_tier: bool,
         request: &PlanRequest<'_>,
     ) -> Option<u16> {
-        let (of, template) = (request.descriptor, Some(self.rules.template_of(rule)));
-        let same = |made: &PlannedKey| {
-            (made.descriptor, made.by_tier, made.template, made.spelling)
-                == (of, by_tier, template, spelling)
-        };
-        let number = self.keys.iter().position(same).unwrap_or_else(|| {
-            let mut key = KeyBuf::with_capacity(KEY_BYTES);
+        let template = self.rules.template_of(rule);
+        let id = PlannedKeyId::new(template, request.descriptor, spelling, by_tier);
+        let made = self.memory.keys().iter().position(|made| made.id == id);
+        let number = made.unwrap_or_else(|| {
             let ipv6_prefix = self.rules.settings().identify.ipv6_prefix;
-            let facts = KeyFacts { facts: &request.facts, spelling: spelling.into(), ipv6_prefix };
-            let whole = self.rules.rule_at(rule).key.write(&mut key, &facts);
-            if by_tier {
-                key.add(TIER, request.facts.tier.unwrap_or_default());
-            }
-            let key = whole.then_some(key);
-            self.keys.push(PlannedKey { descriptor: of, template, spelling, by_tier, key });
-            self.keys.len() - 1
+            let facts = KeyFacts { facts: request.facts, spelling: spelling.into(), ipv6_prefix };
+            let template = &self.rules.rule_at(rule).key;
+            self.memory.add_key(id, |key| {
+                let whole = template.write(key, &facts);
+                if by_tier {
+                    key.add(TIER, request.facts.tier.unwrap_or_default());
+                }
+                whole
+            });
+            self.memory.keys().len() - 1
         });
-        self.keys[number].key.is_some().then_some(number as u16)
+        self.memory.keys()[number].is_made.then_some(number as u16)
     }
 
+    #[inline]
     fn key(&self, number: u16) -> &KeyBuf {
-        let made = self.keys[usize::from(number)].key.as_ref();
-        made.expect("only keys that were made are planned")
+        self.memory.key(number)
     }
 
     /// The key that a limit counts.
-    pub(crate) fn key_for(&self, planned: &PlannedLimit) -> &KeyBuf {
+    pub(crate) fn key_for(&self, planned: &PlannedLimit<'a>) -> &KeyBuf {
         self.key(planned.key)
     }
 
     /// Returns true if two limits count in the same state.
-    pub(crate) fn is_same_state(&self, one: &PlannedLimit, other: &PlannedLimit) -> bool {
+    pub(crate) fn is_same_state(&self, one: &PlannedLimit<'a>, other: &PlannedLimit<'a>) -> bool {
         let (limit, same) = (self.limit(one), self.limit(other));
         let numbers = |limit: &Limit| (limit.id(), limit.fingerprint());
         numbers(limit) == numbers(same) && self.key_for(one) == self.key_for(other)
@@ -463,12 +466,13 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// The caller's key, whatever the tier: for blocks and other state beside the counts.
-    pub(crate) fn caller(&self, planned: &PlannedLimit) -> &KeyBuf {
+    pub(crate) fn caller(&self, planned: &PlannedLimit<'a>) -> &KeyBuf {
         self.key(planned.caller)
     }
 
-    pub(crate) fn rule(&self, planned: &PlannedLimit) -> &'a Rule {
-        self.rules.rule_at(planned.limit_ref.rule)
+    #[inline]
+    pub(crate) fn rule(&self, planned: &PlannedLimit<'a>) -> &'a Rule {
+        planned.rule
     }
 
     pub(crate) fn rules(&self) -> &'a RuleSet {
@@ -476,17 +480,24 @@ impl<'a> RequestPlan<'a> {
     }
 
     /// A limit as people read it.
-    pub(crate) fn limit_text(&self, planned: &PlannedLimit) -> &str {
-        &planned.limit_ref.limit(self.rules, &self.stated).text
+    pub(crate) fn limit_text(&self, planned: &PlannedLimit<'a>) -> &str {
+        &self.rule_limit(planned).text
     }
 
-    pub(crate) fn limit(&self, planned: &PlannedLimit) -> &Limit {
-        self.shared_limit(planned)
+    #[inline]
+    pub(crate) fn limit(&self, planned: &PlannedLimit<'a>) -> &Limit {
+        &self.rule_limit(planned).limit
     }
 
     /// The same limit, to be shared.
-    pub(crate) fn shared_limit(&self, planned: &PlannedLimit) -> &Arc<Limit> {
-        &planned.limit_ref.limit(self.rules, &self.stated).limit
+    pub(crate) fn shared_limit(&self, planned: &PlannedLimit<'a>) -> &Arc<Limit> {
+        &self.rule_limit(planned).limit
+    }
+
+    #[inline]
+    fn rule_limit(&self, planned: &PlannedLimit<'a>) -> &RuleLimit {
+        let stated = || &self.stated[usize::from(planned.limit_ref.index)];
+        planned.configured.unwrap_or_else(stated)
     }
 
     /// The rules that are enforced, each once for each key they count.
@@ -500,16 +511,22 @@ impl<'a> RequestPlan<'a> {
         })
     }
 
-    /// The checks for the store.
+    /// The checks for the store. Inlined, so that the list is built where it stays.
+    #[inline(always)]
     pub(crate) fn checks(&self, act: Act) -> ArrayVec<Check<'_>, MAX_LIMITS> {
-        self.limits.iter().map(|planned| self.check(planned, act)).collect()
+        let mut checks = ArrayVec::new();
+        for planned in &self.limits {
+            checks.push(self.check(planned, act));
+        }
+        checks
     }
 
-    pub(crate) fn check(&self, planned: &PlannedLimit, act: Act) -> Check<'_> {
+    #[inline]
+    pub(crate) fn check(&self, planned: &PlannedLimit<'a>, act: Act) -> Check<'_> {
         let counts_denied = act == Act::Take && self.counts_denied(planned);
         let act = if self.always_refused && !counts_denied { Act::Peek } else { act };
         let check = Check::new(self.limit(planned), self.key_for(planned));
-        let check = check.cost(planned.cost).act(act).terms(self.rule(planned).terms);
+        let check = check.cost(planned.cost).act(act).terms(planned.rule.terms);
         let check =
             if planned.enforcement == Enforcement::Enforced { check } else { check.shadow() };
         let check = if self.cannot_wait { check.at_once() } else { check };
@@ -519,21 +536,28 @@ impl<'a> RequestPlan<'a> {
     /// Returns true if refusals are charged, too. An imported file asks for that for its own
     /// windows; a bucket that overrides one of them would never let a client pass that keeps
     /// trying.
-    pub(crate) fn counts_denied(&self, planned: &PlannedLimit) -> bool {
-        let rule = self.rule(planned);
+    pub(crate) fn counts_denied(&self, planned: &PlannedLimit<'a>) -> bool {
+        let rule = planned.rule;
         let replaced =
-            rule.imported.is_some() && matches!(planned.limit_ref.list, LimitList::Override(_));
+            || rule.imported.is_some() && matches!(planned.limit_ref.list, LimitList::Override(_));
         rule.count_denied
-            && !(replaced && self.limit(planned).algorithm() != Algorithm::FixedWindow)
+            && !(replaced() && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 
     /// Selects the limits that a settlement changes: those with a reserved cost, or all if there
     /// are none or the request states its cost.
-    pub(crate) fn settled(&self, explicit_cost: bool) -> impl Fn(&PlannedLimit) -> bool {
+    pub(crate) fn settled(&self, explicit_cost: bool) -> impl Fn(&PlannedLimit<'a>) -> bool {
         let reserves =
-            |planned: &PlannedLimit| matches!(self.rule(planned).cost, Cost::Reserve { .. });
+            |planned: &PlannedLimit<'a>| matches!(self.rule(planned).cost, Cost::Reserve { .. });
         let all = explicit_cost || !self.limits.iter().any(reserves);
         move |planned| all || reserves(planned)
+    }
+}
+
+impl Drop for RequestPlan<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.memory.give_back_limits(std::mem::take(&mut self.limits));
     }
 }
 
@@ -586,7 +610,9 @@ impl ConsultedRules {
 
 /// The input of one request that is the same for all rules.
 struct PlanRequest<'a> {
-    facts: NormalizedFacts<'a>,
+    facts: &'a NormalizedFacts<'a>,
+    /// The index of the caller's tier.
+    tier: Option<usize>,
     descriptor: u8,
     explicit_cost: Option<u64>,
     now: Micros,

@@ -228,7 +228,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let skipped = plan.skipped;
         drop(plan);
-        Ok(ReservationAnswer { answer: Answer::new(rules, decided).with_skipped_rule(skipped), id })
+        Ok(ReservationAnswer { answer: Answer::new(rules, decided, skipped), id })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -305,7 +305,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let skipped = plan.skipped;
         drop(plan);
-        ReservationAnswer { answer: Answer::new(rules, decided).with_skipped_rule(skipped), id }
+        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id }
     }
 
     /// Decides a plan whose place in the table is held. Without a place it charges nothing and
@@ -329,7 +329,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             Ok(held) => {
                 let decided = self.ask(plan, Act::Take, now).await;
                 let id = decided.decision.allowed().then(|| {
-                    let outcomes = decided.entries.outcomes();
+                    let outcomes = decided.entries.outcomes().iter();
                     held.store_charges(charges(plan, ask.cost.is_some(), outcomes))
                 });
                 (decided, id)

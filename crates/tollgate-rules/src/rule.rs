@@ -91,6 +91,11 @@ impl Rule {
         }
     }
 
+    /// A hash of the name, the same in every version of the rules.
+    pub(crate) fn name_hash(&self) -> u64 {
+        stable_hash(self.name.as_bytes(), b"")
+    }
+
     /// The key under which something of this rule alone is kept: blocks, refusals that count towards
     /// one, work in flight. Other rules of the same caller go on.
     pub(crate) fn scoped(&self, scope: &str, key: &KeyBuf) -> KeyBuf {

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::Dialect;
 use tollgate::{Algorithm, KeyBuf, Micros};
 
@@ -65,6 +64,8 @@ struct IndexedRule {
     rest_has_path: bool,
     /// The number of its key's template among the different ones.
     template: u16,
+    /// The hash of its name, for tables by rule and key.
+    name_hash: u64,
     tally: Arc<Tally>,
 }
 
@@ -73,6 +74,8 @@ struct IndexedRule {
 pub(crate) struct SelectedRule {
     /// Its number.
     pub(crate) rule: u32,
+    /// True if it applies only where no other rule does.
+    pub(crate) is_fallback: bool,
     /// The spellings of the path that all of it holds for.
     pub(crate) spellings: SpellingSet,
 }
@@ -88,9 +91,36 @@ pub(crate) struct DomainIndex {
 }
 
 impl IndexedRule {
+    /// Returns true if the rest of the condition holds; removes the spellings that it does not hold for.
+    #[inline]
+    fn still_applies(&self, seen: &NormalizedFacts<'_>, one: &mut SelectedRule) -> bool {
+        one.is_fallback = self.rule.fallback;
+        let Some(rest) = &self.rest else { return true };
+        let holds = |number: &usize| {
+            seen.match_budget.at_spelling(*number);
+            rest.holds(seen, seen.spelling(*number))
+        };
+        if one.spellings == 1 || !self.rest_has_path {
+            return holds(&0);
+        }
+        let held = spelling_numbers(one.spellings).filter(holds);
+        one.spellings = held.fold(0, |set, number| set | 1 << number);
+        one.spellings != 0
+    }
+}
+
+impl SelectedRule {
+    /// A rule that may apply.
+    fn new(rule: u32, spellings: SpellingSet) -> SelectedRule {
+        SelectedRule { rule, is_fallback: false, spellings }
+    }
+}
+
+impl IndexedRule {
     /// A rule that is found only by its number.
     fn unindexed(rule: Rule) -> IndexedRule {
-        IndexedRule { rule, rest: None, rest_has_path: false, template: 0, tally: Arc::default() }
+        let (name_hash, tally) = (rule.name_hash(), Arc::default());
+        IndexedRule { rule, rest: None, rest_has_path: false, template: 0, name_hash, tally }
     }
 }
 
@@ -287,6 +317,10 @@ impl RuleSet {
         self.base.rules.iter().map(|indexed| (&indexed.rule, &indexed.tally))
     }
 
+    pub(crate) fn name_hash_of(&self, number: u32) -> u64 {
+        self.indexed(number).name_hash
+    }
+
     pub(crate) fn tally_of(&self, number: u32) -> &Tally {
         &self.indexed(number).tally
     }
@@ -326,7 +360,9 @@ impl RuleSet {
     /// people who want to know which rules a request may meet.
     pub fn matching<'a>(&'a self, facts: &Facts<'_>) -> Vec<&'a Rule> {
         let seen = self.normalized_facts(facts);
-        self.select(&seen).into_iter().map(|one| self.rule_at(one.rule)).collect()
+        let mut selected = Vec::new();
+        self.select(&seen, &mut selected);
+        selected.into_iter().map(|one| self.rule_at(one.rule)).collect()
     }
 
     /// The facts as rules see them.
@@ -379,19 +415,19 @@ impl RuleSet {
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
-    /// The rules whose whole condition holds for some spelling of the path, in order.
-    pub(crate) fn select(&self, seen: &NormalizedFacts<'_>) -> Vec<SelectedRule> {
-        let mut found = Vec::with_capacity(MAX_LIMITS);
+    /// Finds the rules whose whole condition holds for some spelling of the path, in order. `found` is
+    /// emptied first.
+    pub(crate) fn select(&self, seen: &NormalizedFacts<'_>, found: &mut Vec<SelectedRule>) {
+        found.clear();
         if let Some(path) = seen.spelling(0) {
-            let mut add = |rule| found.push(SelectedRule { rule, spellings: 1 });
+            let mut add = |rule| found.push(SelectedRule::new(rule, 1));
             self.base.by_path.each_match(path.text(), &mut add);
         }
-        found
-            .extend(self.base.without_path.iter().map(|&rule| SelectedRule { rule, spellings: 1 }));
+        found.extend(self.base.without_path.iter().map(|&rule| SelectedRule::new(rule, 1)));
         if seen.spelling_count() > 1 {
-            self.find_by_other_spellings(seen, &mut found);
+            self.find_by_other_spellings(seen, found);
         }
-        if found.len() > 1 {
+        if !found.is_sorted_by(|one, next| one.rule < next.rule) {
             found.sort_unstable_by_key(|one| one.rule);
             // A rule with several patterns may have been found by each, and by several spellings.
             found.dedup_by(|one, kept| {
@@ -400,26 +436,7 @@ impl RuleSet {
                 same
             });
         }
-        found.retain_mut(|one| {
-            let indexed = &self.base.rules[one.rule as usize];
-            let Some(rest) = &indexed.rest else { return true };
-            match (one.spellings, indexed.rest_has_path) {
-                (1, _) | (_, false) => {
-                    seen.match_budget.at_spelling(0);
-                    rest.holds(seen, seen.spelling(0))
-                }
-                (several, true) => {
-                    let holds = |number: &usize| {
-                        seen.match_budget.at_spelling(*number);
-                        rest.holds(seen, seen.spelling(*number))
-                    };
-                    let held = spelling_numbers(several).filter(holds);
-                    one.spellings = held.fold(0, |set, number| set | 1 << number);
-                    one.spellings != 0
-                }
-            }
-        });
-        found
+        found.retain_mut(|one| self.base.rules[one.rule as usize].still_applies(seen, one));
     }
 
     /// Adds the rules that are found by the spellings of a path after the first.
@@ -433,12 +450,12 @@ impl RuleSet {
                 found_too.for_each(|one| one.spellings |= 1 << number);
                 continue;
             }
-            let mut add = |rule| found.push(SelectedRule { rule, spellings: 1 << number });
+            let mut add = |rule| found.push(SelectedRule::new(rule, 1 << number));
             self.base.by_path.each_match(path.text(), &mut add);
         }
         let all = SpellingSet::MAX >> (SpellingSet::BITS as usize - seen.spelling_count());
         let others = self.base.without_path.iter();
-        found.extend(others.map(|&rule| SelectedRule { rule, spellings: all }));
+        found.extend(others.map(|&rule| SelectedRule::new(rule, all)));
     }
 
     /// Returns true if the override of this number was set at run time.
@@ -484,7 +501,8 @@ impl BaseRules {
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
         let rest_has_path = rest.as_ref().is_some_and(Condition::has_path);
-        self.rules.push(IndexedRule { rule, rest, rest_has_path, template, tally: Arc::default() });
+        let (name_hash, tally) = (rule.name_hash(), Arc::default());
+        self.rules.push(IndexedRule { rule, rest, rest_has_path, template, name_hash, tally });
     }
 }
 

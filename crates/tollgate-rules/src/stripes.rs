@@ -34,7 +34,13 @@ impl<T> Stripes<T> {
     /// The copy of this thread.
     #[inline]
     pub fn mine(&self) -> &T {
-        &self.0[thread_number() & (self.0.len() - 1)].0
+        self.at(StripeNumber::of_thread())
+    }
+
+    /// The copy of the thread with this number.
+    #[inline]
+    fn at(&self, stripe: StripeNumber) -> &T {
+        &self.0[stripe.0 & (self.0.len() - 1)].0
     }
 
     /// All copies.
@@ -43,18 +49,25 @@ impl<T> Stripes<T> {
     }
 }
 
-/// Threads are numbered as they come here, so that the first ones share nothing.
-#[inline]
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    const NONE: usize = usize::MAX;
-    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(NONE) });
-    NUMBER.with(|number| {
-        if number.get() == NONE {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
+/// The number of a thread, looked up once for several counters.
+#[derive(Clone, Copy, Debug)]
+pub struct StripeNumber(usize);
+
+impl StripeNumber {
+    /// The number of this thread. Threads are numbered as they come here, so that the first ones share
+    /// nothing.
+    #[inline]
+    pub fn of_thread() -> StripeNumber {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        const NONE: usize = usize::MAX;
+        thread_local!(static NUMBER: Cell<usize> = const { Cell::new(NONE) });
+        NUMBER.with(|number| {
+            if number.get() == NONE {
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            StripeNumber(number.get())
+        })
+    }
 }
 
 /// A fixed number of counters, each striped.
@@ -80,7 +93,13 @@ impl<const N: usize> StripedCounters<N> {
     /// Adds to one of them.
     #[inline]
     pub fn add(&self, index: usize, by: u64) {
-        self.0.mine().0[index].fetch_add(by, Ordering::Relaxed);
+        self.add_at(StripeNumber::of_thread(), index, by);
+    }
+
+    /// Adds to one of them in the stripe of this thread.
+    #[inline]
+    pub(crate) fn add_at(&self, stripe: StripeNumber, index: usize, by: u64) {
+        self.0.at(stripe).0[index].fetch_add(by, Ordering::Relaxed);
     }
 
     /// The sum of each counter.

@@ -2,7 +2,7 @@
 
 use tollgate::Refusal;
 
-use crate::stripes::StripedCounters;
+use crate::stripes::{StripeNumber, StripedCounters};
 
 /// The verdict of a rule on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,10 +41,10 @@ impl Verdict {
 pub struct Tally(StripedCounters<{ Verdict::ALL.len() }>);
 
 impl Tally {
-    /// Counts one.
+    /// Counts one in the stripe of this thread.
     #[inline]
-    pub(crate) fn add(&self, verdict: Verdict) {
-        self.0.add(verdict as usize, 1);
+    pub(crate) fn add(&self, verdict: Verdict, stripe: StripeNumber) {
+        self.0.add_at(stripe, verdict as usize, 1);
     }
 
     /// Number of times that the rule gave this verdict.

@@ -8,11 +8,11 @@ pub(crate) mod exposition;
 pub(crate) mod histogram;
 pub(crate) mod responses;
 
+mod decision_timing;
 mod process;
 mod stores;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tollgate::Micros;
 use tollgate_rules::{RuleSet, Verdict};
@@ -25,76 +25,14 @@ use crate::server_observer::{REASONS, ServerObserver};
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
 use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
-use histogram::Histogram;
 use responses::ResponseCounts;
+
+pub(crate) use decision_timing::DecisionTiming;
 
 /// Most rules with series of their own; the others are summed up under [`OTHER_RULES`].
 const RULES_MAX: usize = 1_000;
 /// Label of all other rules: no rule can have this name.
 const OTHER_RULES: &str = "(other)";
-
-/// Duration of decisions.
-#[derive(Debug, Default)]
-pub(crate) struct DecisionTiming(Histogram);
-
-impl DecisionTiming {
-    /// Times a decision that does not wait; `Err` is none, and not counted.
-    #[inline]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations are measured, nothing is decided by them"
-    )]
-    pub(crate) fn measure_at_once<T, E>(
-        &self,
-        decide: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        let began = Instant::now();
-        let decided = decide()?;
-        self.0.observe(began.elapsed(), 1);
-        Ok(decided)
-    }
-
-    /// Times a decision.
-    #[inline]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations are measured, nothing is decided by them"
-    )]
-    pub(crate) async fn measure<T>(&self, decide: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let decided = decide.await;
-        self.0.observe(began.elapsed(), 1);
-        decided
-    }
-
-    /// Times decisions that wait together.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations are measured, nothing is decided by them"
-    )]
-    pub(crate) async fn measure_many(&self, decisions: usize, decide: impl Future<Output = ()>) {
-        let began = Instant::now();
-        decide.await;
-        self.0.observe(began.elapsed(), decisions as u64);
-    }
-
-    /// Times decisions that are made together and do not wait; each counts with its share.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations are measured, nothing is decided by them"
-    )]
-    pub(crate) fn measure_many_at_once<E>(
-        &self,
-        decisions: usize,
-        decide: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
-        let began = Instant::now();
-        decide()?;
-        let share = began.elapsed() / u32::try_from(decisions).unwrap_or(u32::MAX).max(1);
-        self.0.observe(share, decisions as u64);
-        Ok(())
-    }
-}
 
 /// Counters of a listener.
 pub(crate) struct ListenerFigures {
@@ -159,8 +97,8 @@ impl Metrics {
         for (reason, count) in REASONS.iter().zip(outcomes.refused) {
             family.sample(&[("reason", reason.name())], count);
         }
-        page.family("tollgate_decision_seconds", MetricKind::Histogram, "Duration of decisions.")
-            .buckets(&self.timing.0.buckets());
+        page.family("tollgate_decision_seconds", MetricKind::Histogram, decision_timing::HELP)
+            .buckets(&self.timing.buckets());
     }
 
     fn beside_decisions(&self, page: &mut MetricsPage) {

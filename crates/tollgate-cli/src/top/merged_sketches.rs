@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::Estimate;
-use super::space_saving::SpaceSavingSketch;
+use super::heavy_hitters::HeavyHitterSketch;
 
 /// The numbers of one sketch, copied while it was locked.
 pub(super) struct SketchCopy {
@@ -14,7 +14,7 @@ pub(super) struct SketchCopy {
 }
 
 impl SketchCopy {
-    pub(super) fn of<N>(sketch: &SpaceSavingSketch<N>) -> SketchCopy {
+    pub(super) fn of<N>(sketch: &HeavyHitterSketch<N>) -> SketchCopy {
         let held = sketch.entries().map(|held| (held.hash, held.count, held.error)).collect();
         SketchCopy { floor: sketch.floor(), entries: held }
     }
@@ -25,7 +25,7 @@ impl SketchCopy {
 pub(super) struct MergedSketches {
     /// Counts by hash. Bound: the entries of all sketches.
     counts: HashMap<u64, MergedCount>,
-    /// Highest possible count of a caller that is in no sketch.
+    /// Sum of the floors of all sketches.
     floor: u64,
 }
 
@@ -48,8 +48,8 @@ impl MergedSketches {
         }
     }
 
-    /// The heaviest callers: ordered by lowest possible count, then by highest possible count. The hash only
-    /// makes the order stable.
+    /// The heaviest callers: ordered by lowest possible count, then by estimated count. The hash only makes
+    /// the order stable.
     pub(super) fn heaviest(&self, most: usize) -> Vec<u64> {
         let mut found: Vec<u64> = self.counts.keys().copied().collect();
         found.sort_by_cached_key(|hash| {
@@ -60,8 +60,8 @@ impl MergedSketches {
         found
     }
 
-    /// The estimate over all sketches. In a sketch that does not contain the caller, its count is at most
-    /// the smallest count there.
+    /// The estimate over all sketches. In a sketch that does not contain the caller, its count is estimated
+    /// as the smallest count there.
     pub(super) fn estimate(&self, hash: u64) -> Estimate {
         let none = MergedCount::default();
         let MergedCount { count, error, floor } = self.counts.get(&hash).unwrap_or(&none);

@@ -20,7 +20,8 @@ fn listed(top: &TopCallers, by: TopOrder, at_s: u64) -> Vec<(String, u64, u64)> 
 
 /// One request under one rule.
 fn count(top: &TopCallers, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
-    top.count(now, std::iter::once((rule, key, refused)));
+    let rule_hash = rule.bytes().fold(0, |hash, byte| hash * 257 + u64::from(byte));
+    top.count(now, std::iter::once(CountedRequest { rule, rule_hash, key, refused }));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Clock, Micros, Now, Outcome, Refusal, Wait};
 
 use super::plans::PlannedDescriptor;
-use crate::answer::{Answer, AnswerEntries, Binding, PlanDecision};
+use crate::answer::{AnswerEntries, Binding, PlanDecision};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore, expect_ready};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::Mode;
@@ -74,10 +74,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: Now<'_>,
     ) {
         let store = self.store();
-        let charged: ArrayVec<(&PlannedLimit, Outcome), MAX_LIMITS> = plan
+        let charged: ArrayVec<(&PlannedLimit<'_>, Outcome), MAX_LIMITS> = plan
             .limits
             .iter()
-            .zip(entries.outcomes().copied())
+            .zip(entries.outcomes().iter().copied())
             .filter(|(one, outcome)| outcome.charged > 0 && !plan.counts_denied(one))
             .collect();
         let checks: ArrayVec<Check<'_>, MAX_LIMITS> = charged
@@ -88,7 +88,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let refunds = checks.iter().zip(receipts);
         join_all(refunds.map(|(check, receipt)| store.refund(check, receipt, now))).await;
         for (one, outcome) in charged {
-            let same = |other: &PlannedLimit| plan.is_same_state(one, other);
+            let same = |other: &PlannedLimit<'_>| plan.is_same_state(one, other);
             for index in (0..plan.limits.len()).filter(|index| same(&plan.limits[*index])) {
                 entries.give_back(index, outcome.charged, plan.limit(one).capacity());
             }
@@ -134,8 +134,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let store = self.store();
             let checks = plan.checks(Act::Take);
             let back = join_all(checks.iter().map(|check| store.refund(check, None, asked_at)));
-            let nothing = |one: &PlannedLimit| plan.check(one, Act::Peek).cost(0);
-            let asked: ArrayVec<Check<'_>, MAX_LIMITS> = plan.limits.iter().map(nothing).collect();
+            let peeks = plan.limits.iter().map(|one| plan.check(one, Act::Peek).cost(0));
+            let asked: ArrayVec<Check<'_>, MAX_LIMITS> = peeks.collect();
             // The store gets the calls in this order, and both are awaited together.
             let look = async { store.decide_each(&asked, asked_at, &mut outcomes).await };
             let (_, Ok(_)) = join_both(back, look).await;
@@ -152,7 +152,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let store = self.store();
             let Ok(decision) =
                 store.decide_each(&plan.checks(Act::Force), now, &mut outcomes).await;
-            let entries = Answer::entries(plan, &outcomes);
+            let entries = AnswerEntries::with_outcomes(plan, &outcomes);
             self.notify(plan, &PlanDecision { decision, binding: None, entries });
         }
         outcomes
@@ -174,12 +174,12 @@ fn is_refused_after_all(
     passed && !decided.decision.allowed()
 }
 
-fn is_enforced(planned: &PlannedLimit) -> bool {
+fn is_enforced(planned: &PlannedLimit<'_>) -> bool {
     planned.enforcement == Enforcement::Enforced
 }
 
 /// Returns true if a limit can be over. A limit in shadow cannot, also in quota mode.
-fn can_be_over(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
+fn can_be_over(plan: &RequestPlan<'_>, planned: &PlannedLimit<'_>) -> bool {
     is_enforced(planned) || (planned.quota && plan.rule(planned).mode == Mode::Enforce)
 }
 
@@ -217,7 +217,7 @@ fn all_quotas_over<'o>(
 
 /// Enforces the limits in quota mode if all of them refuse.
 fn enforce_quotas(plan: &mut RequestPlan<'_>, entries: &mut AnswerEntries) {
-    if !all_quotas_over(plan, entries.outcomes()) {
+    if !all_quotas_over(plan, entries.outcomes().iter()) {
         return;
     }
     for (index, planned) in plan.limits.iter_mut().enumerate().filter(|(_, one)| one.quota) {
@@ -234,7 +234,7 @@ fn enforce_quotas(plan: &mut RequestPlan<'_>, entries: &mut AnswerEntries) {
 fn refusing<'p>(
     plan: &'p RequestPlan<'_>,
     entries: &'p AnswerEntries,
-) -> impl Iterator<Item = (usize, &'p PlannedLimit, &'p Outcome)> {
+) -> impl Iterator<Item = (usize, &'p PlannedLimit<'p>, &'p Outcome)> {
     let each = plan.limits.iter().zip(entries.outcomes()).enumerate();
     each.filter(|(_, (one, outcome))| is_enforced(one) && !outcome.allowed)
         .map(|(index, (one, outcome))| (index, one, outcome))

@@ -94,7 +94,7 @@ pub(super) struct DecidedDescriptors {
 
 impl DecidedDescriptors {
     pub(super) fn new(
-        mut plans: DescriptorPlans<'_>,
+        plans: &mut DescriptorPlans<'_>,
         decided: PlanDecision,
         settled: &SettledOutcomes,
         now: Micros,
@@ -107,7 +107,7 @@ impl DecidedDescriptors {
     /// The answer, which owns its rules.
     pub(super) fn into_answer(self, rules: RulesVersion) -> DescriptorAnswer {
         let DecidedDescriptors { decided, statuses, stated, is_imported } = self;
-        let answer = Answer::new(rules, decided).with_stated_limits(stated);
+        let answer = Answer::new(rules, decided, None).with_stated_limits(stated);
         DescriptorAnswer { answer, statuses, is_imported }
     }
 }
@@ -186,7 +186,7 @@ impl DescriptorPlans<'_> {
         now: Micros,
     ) -> Vec<RawStatus> {
         let mut statuses = vec![RawStatus::default(); self.descriptors.len()];
-        merge_statuses(&mut statuses, &self.takes, taken.outcomes(), now);
+        merge_statuses(&mut statuses, &self.takes, taken.outcomes().iter(), now);
         let settled = [(&self.refunds, &settled.refunded), (&self.forces, &settled.forced)];
         for (plan, outcomes) in settled {
             if let Some(plan) = plan {
@@ -223,13 +223,13 @@ fn merge_statuses<'o>(
 
 /// Returns true if the status of a descriptor may show this limit: one that refuses and, as in the
 /// reference server, every limit of a file or of the request itself.
-fn is_reported(plan: &RequestPlan<'_>, planned: &PlannedLimit) -> bool {
+fn is_reported(plan: &RequestPlan<'_>, planned: &PlannedLimit<'_>) -> bool {
     planned.enforcement == Enforcement::Enforced || plan.is_direct(planned)
 }
 
 /// Merges a limit into the status of its descriptor: the limit that decides is shown, the first of
 /// equals.
-fn merge_status(statuses: &mut [RawStatus], planned: &PlannedLimit, said: RawStatus) {
+fn merge_status(statuses: &mut [RawStatus], planned: &PlannedLimit<'_>, said: RawStatus) {
     let before = &mut statuses[usize::from(planned.descriptor)];
     let weight =
         |said: &RawStatus| (said.over, said.retry_after, std::cmp::Reverse(said.remaining));
@@ -240,7 +240,7 @@ fn merge_status(statuses: &mut [RawStatus], planned: &PlannedLimit, said: RawSta
 
 fn status_of_limit(
     plan: &RequestPlan<'_>,
-    planned: &PlannedLimit,
+    planned: &PlannedLimit<'_>,
     outcome: &Outcome,
     now: Micros,
 ) -> RawStatus {

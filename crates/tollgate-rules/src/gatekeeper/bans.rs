@@ -10,7 +10,7 @@ use tollgate::{
 };
 
 use super::{Gatekeeper, InfallibleStore};
-use crate::answer::{Answer, Binding, PlanDecision};
+use crate::answer::{AnswerEntries, Binding, PlanDecision};
 use crate::plan::{Enforcement, RequestPlan};
 use crate::rule::{Ban, Rule};
 
@@ -24,14 +24,14 @@ pub(crate) struct FoundBlock {
 }
 
 impl FoundBlock {
-    /// The refusal. `outcomes` are those of a peek.
+    /// The refusal. `entries` have the outcomes of a peek.
     pub(super) fn refuse(
         &self,
         plan: &RequestPlan<'_>,
-        outcomes: &mut [Outcome],
+        mut entries: AnswerEntries,
         now: Micros,
     ) -> PlanDecision {
-        for (outcome, wait) in outcomes.iter_mut().zip(self.waits) {
+        for (outcome, wait) in entries.outcomes_mut().iter_mut().zip(self.waits) {
             if let Some(wait) = wait {
                 *outcome = Decision::refused(Refusal::Blocked, wait, now).outcome();
             }
@@ -40,7 +40,7 @@ impl FoundBlock {
         let decision = Decision::refused(Refusal::Blocked, self.wait, now);
         let decision = decision.refused_for(Refusal::Blocked, capacity, decision.outcome());
         let binding = Some(Binding::Limit(self.binding));
-        PlanDecision { decision, binding, entries: Answer::entries(plan, outcomes) }
+        PlanDecision { decision, binding, entries }
     }
 }
 

@@ -3,12 +3,11 @@
 //! A store that answers at once is called without a future; every other store in a future that is
 //! boxed once, because a network round trip follows.
 
-use tollgate::decision::MAX_LIMITS;
 use tollgate::store::join::{join_all, join_both};
 use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal};
 
 use super::{Ask, Gatekeeper, InfallibleStore, RulesVersion, StoreCall, expect_ready};
-use crate::answer::{Answer, PlanDecision};
+use crate::answer::{Answer, AnswerEntries, PlanDecision};
 use crate::plan::{Enforcement, RequestPlan};
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
@@ -87,7 +86,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let skipped = plan.skipped;
             drop(checks);
             drop(plan);
-            Answer::new(rules, answer).with_skipped_rule(skipped)
+            Answer::new(rules, answer, skipped)
         })
         .await
     }
@@ -111,7 +110,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let decided = self.ask_at_once(&plan, act, now);
         let skipped = plan.skipped;
         drop(plan);
-        Ok(Answer::new(rules, decided).with_skipped_rule(skipped))
+        Ok(Answer::new(rules, decided, skipped))
     }
 
     async fn act_and_wait(
@@ -125,7 +124,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let answer = self.ask(&plan, act, now).await;
         let skipped = plan.skipped;
         drop(plan);
-        Answer::new(rules, answer).with_skipped_rule(skipped)
+        Answer::new(rules, answer, skipped)
     }
 
     /// Asks the store about a plan, and notifies the observer of a take.
@@ -176,21 +175,19 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if plan.too_many_limits {
             return PlanDecision::too_many_limits(now.instant());
         }
-        let mut outcomes = [Outcome::default(); MAX_LIMITS];
-        let outcomes = &mut outcomes[..plan.limits.len()];
-        let mut decide = |act| {
-            let decision = self.store.decide_at_once(&plan.checks(act), now, outcomes);
-            decision.expect("this store answers at once")
-        };
-        if let Some(block) = self.find_block(plan, now.instant()) {
-            let _ = decide(Act::Peek);
-            return block.refuse(plan, outcomes, now.instant());
+        let mut entries = AnswerEntries::new(plan);
+        let block = self.find_block(plan, now.instant());
+        let checks = plan.checks(if block.is_some() { Act::Peek } else { act });
+        let decided = self.store.decide_at_once(&checks, now, entries.outcomes_mut());
+        let mut decision = decided.expect("this store answers at once");
+        if let Some(block) = block {
+            return block.refuse(plan, entries, now.instant());
         }
-        let mut decision = decide(act);
         if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
+            let outcomes = entries.outcomes();
             decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
         }
-        PlanDecision::new(plan, decision, outcomes)
+        PlanDecision::new(plan, decision, entries)
     }
 
     /// Asks a store that has to be waited for, with the blocks before it and the bans after it.
@@ -209,14 +206,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let block = self.find_block(plan, now.instant());
         let act = if block.is_some() { Act::Peek } else { act };
         let checks: Box<[_]> = plan.limits.iter().map(|one| plan.check(one, act)).collect();
-        let mut outcomes = vec![Outcome::default(); checks.len()];
-        let Ok(decision) = self.store.decide_each(&checks, now, &mut outcomes).await;
+        let mut entries = AnswerEntries::new(plan);
+        let Ok(decision) = self.store.decide_each(&checks, now, entries.outcomes_mut()).await;
         if let Some(block) = block {
-            return block.refuse(plan, &mut outcomes, now.instant());
+            return block.refuse(plan, entries, now.instant());
         }
-        correct_only_outcome(plan, &decision, &mut outcomes);
-        let decision = self.apply_bans(plan, act, (decision, &outcomes), now).await;
-        PlanDecision::new(plan, decision, &outcomes)
+        correct_only_outcome(plan, &decision, entries.outcomes_mut());
+        let decision = self.apply_bans(plan, act, (decision, entries.outcomes()), now).await;
+        PlanDecision::new(plan, decision, entries)
     }
 }
 

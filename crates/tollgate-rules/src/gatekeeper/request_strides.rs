@@ -8,7 +8,7 @@ use tollgate::{Act, Clock, Decision, Now, Outcome};
 
 use super::deciding::correct_only_outcome;
 use super::{Ask, Gatekeeper, InfallibleStore, RulesVersion, expect_ready};
-use crate::answer::{Answer, PlanDecision};
+use crate::answer::{Answer, AnswerEntries, PlanDecision};
 use crate::plan::RequestPlan;
 
 /// Requests of one stride if the store answers at once: the table looks up so many keys ahead.
@@ -141,7 +141,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> PlanDecision {
         self.count_skipped(plan, now.instant());
         correct_only_outcome(plan, &decision, outcomes);
-        let decided = PlanDecision::new(plan, decision, outcomes);
+        let entries = AnswerEntries::with_outcomes(plan, outcomes);
+        let decided = PlanDecision::new(plan, decision, entries);
         self.notify_of_take(plan, Act::Take, &decided);
         decided
     }
@@ -154,7 +155,7 @@ fn hand_out(
     decided: PlanDecision,
     each: &mut impl FnMut(&Answer),
 ) -> RulesVersion {
-    let answer = Answer::new(rules, decided).with_skipped_rule(plan.skipped);
+    let answer = Answer::new(rules, decided, plan.skipped);
     each(&answer);
     answer.into_rules()
 }

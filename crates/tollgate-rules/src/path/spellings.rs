@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::reading::{DroppedSlashes, PathFeatures, PathReading, PathStart, READINGS, normal};
-use super::{RequestTarget, is_normal};
+use super::{RequestTarget, plain_path};
 
 /// The most spellings that a path has: two for each way to read it, because some servers take note of
 /// slashes at the end and doubled ones, and others do not.
@@ -54,17 +54,26 @@ pub struct Spellings<'a> {
 impl<'a> Spellings<'a> {
     /// Reads a path as it was received.
     pub fn of(raw: &'a str) -> Spellings<'a> {
-        let target = RequestTarget::of(raw);
-        if target.with_fragment.is_none() && is_normal(target.path) {
-            let first =
-                Spelling { text: Cow::Borrowed(target.path), slashes: DroppedSlashes::None };
-            return Spellings { first, others: Vec::new() };
+        match plain_path(raw) {
+            Some(path) => Spellings::only(path),
+            None => Spellings::of_target(&RequestTarget::of(raw)),
         }
-        Spellings::with_all_readings(&target)
+    }
+
+    /// A path that has its normal form.
+    #[inline]
+    fn only(path: &'a str) -> Spellings<'a> {
+        let first = Spelling { text: Cow::Borrowed(path), slashes: DroppedSlashes::None };
+        Spellings { first, others: Vec::new() }
     }
 
     #[cold]
-    fn with_all_readings(target: &RequestTarget<'_>) -> Spellings<'a> {
+    fn of_target(target: &RequestTarget<'a>) -> Spellings<'a> {
+        if target.with_fragment.is_none()
+            && let Some(path) = plain_path(target.path)
+        {
+            return Spellings::only(path);
+        }
         let (text, slashes) = normal(target.path);
         let first = Spelling { text: text.clone().into(), slashes: DroppedSlashes::None };
         let mut all = Spellings { first, others: Vec::new() };

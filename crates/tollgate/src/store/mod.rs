@@ -17,7 +17,7 @@ pub mod breaker;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-/// For the crates that wait for stores.
+/// Joins of futures, for the crates that wait for stores.
 #[doc(hidden)]
 pub mod join;
 pub mod memory;
