@@ -71,13 +71,15 @@ where
         has_answered: false,
     };
     loop {
-        let is_plain = lane.answer_requests();
+        let stop = lane.answer_requests();
         // A peer that does not read its replies gets no more of them.
         if poll_fn(|context| lane.poll_send(stream, context)).await.is_err() {
             return LaneEnd::Closed;
         }
-        if !is_plain {
-            return lane.hand_over();
+        match stop {
+            AnswerStop::Unusual => return lane.hand_over(),
+            AnswerStop::OutputFull => continue,
+            AnswerStop::Incomplete => {}
         }
         match poll_fn(|context| lane.poll_receive(stream, context)).await {
             Ok(ReceiveOutcome::Bytes) => {}
@@ -91,6 +93,16 @@ where
             Err(_) => return LaneEnd::Closed,
         }
     }
+}
+
+/// Reason why no more requests are answered for now.
+enum AnswerStop {
+    /// The next request has not arrived completely.
+    Incomplete,
+    /// The replies have to be sent first.
+    OutputFull,
+    /// hyper continues.
+    Unusual,
 }
 
 /// Result of waiting for bytes.
@@ -125,20 +137,20 @@ struct FastLane<'p, H: Handler> {
 }
 
 impl<H: Handler> FastLane<'_, H> {
-    /// Answers the requests that have arrived. Returns false if the next one is for hyper.
-    fn answer_requests(&mut self) -> bool {
+    /// Answers the requests that have arrived.
+    fn answer_requests(&mut self) -> AnswerStop {
         while self.output.len() < OUTPUT_BYTES_MAX {
             if self.protocol.stopping.load(Ordering::Relaxed) {
-                return false;
+                return AnswerStop::Unusual;
             }
             let mut room = field_room();
             let request = match parse(&self.input[self.unread.clone()], &mut room) {
                 ParsedRequest::Plain(request) => request,
-                ParsedRequest::Incomplete => return true,
-                ParsedRequest::Unusual => return false,
+                ParsedRequest::Incomplete => return AnswerStop::Incomplete,
+                ParsedRequest::Unusual => return AnswerStop::Unusual,
             };
             let Some(reply) = answer(&self.protocol.handler, &request, self.peer) else {
-                return false;
+                return AnswerStop::Unusual;
             };
             self.unread.start += request.bytes;
             self.activity.request_answered();
@@ -146,10 +158,10 @@ impl<H: Handler> FastLane<'_, H> {
             self.write(reply);
             if self.unread.is_empty() {
                 self.unread = 0..0;
-                return true;
+                return AnswerStop::Incomplete;
             }
         }
-        true
+        AnswerStop::OutputFull
     }
 
     fn write(&mut self, mut reply: HttpReply) {
