@@ -142,8 +142,18 @@ fn runtime() -> tokio::runtime::Runtime {
 fn check(runtime: &tokio::runtime::Runtime, pieces: &[&[u8]], room: usize) -> String {
     let by_lane = runtime.block_on(exchange(true, pieces, room));
     let by_hyper = runtime.block_on(exchange(false, pieces, room));
-    let shown = || String::from_utf8_lossy(&pieces.concat()).into_owned();
-    assert_eq!(by_lane, by_hyper, "{:?} in {} pieces, room {room}", shown(), pieces.len());
+    if by_lane != by_hyper {
+        // A request that is no HTTP and comes together with the one before it gets 400 from hyper or nothing: that depends
+        // on how far the reply before it has got. The lane sends all replies first, as if it came alone.
+        let bytes = pieces.concat();
+        let each: Vec<&[u8]> = bytes.chunks(1).collect();
+        let one_by_one = runtime.block_on(exchange(false, &each, 64 << 10));
+        let shown = String::from_utf8_lossy(&bytes);
+        let refused = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\
+                       date of 37 bytes\r\n\r\n";
+        assert_eq!(by_lane, by_hyper.clone() + refused, "{shown:?}, room {room}");
+        assert_eq!(by_lane, one_by_one, "{shown:?}, room {room}");
+    }
     by_lane
 }
 
@@ -207,7 +217,8 @@ fn smuggled_requests_are_answered_as_by_hyper() {
         let statuses: Vec<u16> = said
             .match_indices("HTTP/1.1 ")
             .chain(said.match_indices("HTTP/1.0 "))
-            .map(|(at, _)| said[at + 9..at + 12].parse().expect("a status"))
+            // A body may repeat the first line of a request.
+            .filter_map(|(at, _)| said[at + 9..].get(..3)?.parse().ok())
             .collect();
         assert_eq!(statuses, want, "{bytes:?}\n{said}");
         // However the bytes are cut.
@@ -215,6 +226,17 @@ fn smuggled_requests_are_answered_as_by_hyper() {
         check(&runtime, &each, 64);
         let halves = bytes.as_bytes().split_at(bytes.len() / 2);
         check(&runtime, &[halves.0, halves.1], 1 << 10);
+    }
+}
+
+#[test]
+fn many_requests_at_once_are_all_answered() {
+    let long = "GET /long HTTP/1.1\r\nhost: a\r\n\r\n";
+    for (bytes, count) in [(long.repeat(60), 60), (GET.repeat(900), 900), (POST.repeat(300), 300)] {
+        for room in [64 << 10, 4_096] {
+            let said = check(&runtime(), &[bytes.as_bytes()], room);
+            assert_eq!(said.matches("HTTP/1.1 200 OK").count(), count);
+        }
     }
 }
 
