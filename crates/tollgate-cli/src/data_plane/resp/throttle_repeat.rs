@@ -108,16 +108,11 @@ mod tests {
         let long = "0".repeat(TAIL_BYTES_MAX) + "15";
         let rows = [
             command(&["CL.THROTTLE", "user:1", &long, "30", "60"]),
-            "*5\r\n$11\r\nCL.THROTTLE\r\n".into(),
             command(&["TG.CHECK", "user", "1"]),
             "CL.THROTTLE user:1 15 30 60\r\n".into(),
         ];
         for sent in rows {
-            let mut parser = CommandParser::default();
-            let length = match parser.next(sent.as_bytes(), false).unwrap() {
-                ParserStep::Command(length) => length,
-                _ => continue,
-            };
+            let (parser, length) = parse(sent.as_bytes());
             let frame = ThrottleFrame::of(&sent.as_bytes()[..length], parser.args(sent.as_bytes()));
             assert!(frame.is_none(), "{sent:?}");
         }
