@@ -138,7 +138,7 @@ impl Handler for DataPlane {
                 body_bytes_max: route.body_bytes_max(),
                 deadline: None,
             }),
-            Err(refusal) => RequestAdmission::Answered(self.refuse(refusal, &head, peer)),
+            Err(refusal) => RequestAdmission::Answered(Box::new(self.refuse(refusal, &head, peer))),
         }
     }
 

@@ -68,7 +68,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// Result of checking the head of a request.
 pub(crate) enum RequestAdmission<E> {
     /// Answered already.
-    Answered(Response<ResponseBody>),
+    Answered(Box<Response<ResponseBody>>),
     /// To be answered by its endpoint.
     Admitted(RoutedRequest<E>),
 }
