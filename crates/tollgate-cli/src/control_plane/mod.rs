@@ -59,7 +59,7 @@ impl Handler for ControlPlane {
     fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<AdminCaller> {
         match self.check(head, peer) {
             Ok(AdminAdmission::Public(open)) => {
-                RequestAdmission::Answered(reply::no_store(*open).into())
+                RequestAdmission::Answered(Box::new(reply::no_store(*open)))
             }
             Ok(AdminAdmission::Authorized(route, by)) => {
                 RequestAdmission::Admitted(RoutedRequest {
@@ -70,7 +70,7 @@ impl Handler for ControlPlane {
             }
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
-                RequestAdmission::Answered(reply::no_store(*refused).into())
+                RequestAdmission::Answered(Box::new(reply::no_store(*refused)))
             }
         }
     }

@@ -52,8 +52,8 @@ impl<H: Handler> Answering<H> {
             return open.finish(protocol, reply::error(StatusCode::BAD_REQUEST, problem));
         }
         let handler = &protocol.handler;
-        let admitted = catch_panic(handler, || handler.admit(&open.head, peer));
-        match admitted.unwrap_or_else(RequestAdmission::Answered) {
+        let admitted = catch_panic(|| handler.admit(&open.head, peer));
+        match admitted.unwrap_or_else(|| RequestAdmission::Answered(Box::new(handler.panicked()))) {
             RequestAdmission::Answered(response) => open.finish(protocol, *response),
             RequestAdmission::Admitted(admitted) if admitted.body_bytes_max.is_some() => {
                 Answering::Receiving(Some(UnreceivedRequest {
@@ -118,8 +118,8 @@ impl<H: Handler> UnreceivedRequest<H> {
             Ok(body) => open.answer(&protocol, admitted, body, deadline),
             Err(problem) => {
                 let handler = &protocol.handler;
-                let response = catch_panic(handler, || handler.unreceived(&admitted, &problem));
-                open.finish(&protocol, response.unwrap_or_else(|panicked| *panicked))
+                let response = catch_panic(|| handler.unreceived(&admitted, &problem));
+                open.finish(&protocol, response.unwrap_or_else(|| handler.panicked()))
             }
         }
     }
@@ -149,9 +149,8 @@ impl OpenRequest {
     ) -> Answering<H> {
         let handler = &protocol.handler;
         let mut received = self.received(&body);
-        let answered =
-            catch_panic(handler, || handler.answer_at_once(admitted.endpoint, &mut received));
-        match answered.unwrap_or_else(|panicked| Some(*panicked)) {
+        let answered = catch_panic(|| handler.answer_at_once(admitted.endpoint, &mut received));
+        match answered.unwrap_or_else(|| Some(handler.panicked())) {
             Some(response) => self.finish(protocol, response),
             None => {
                 let protocol = protocol.clone();
@@ -172,13 +171,13 @@ impl OpenRequest {
         let response = {
             let mut answer = pin!(handler.answer_by(admitted.endpoint, self.received(&body)));
             let answer = poll_fn(|context| {
-                let polled = catch_panic(handler, || answer.as_mut().poll(context));
-                polled.unwrap_or_else(|panicked| Poll::Ready(*panicked))
+                let polled = catch_panic(|| answer.as_mut().poll(context));
+                polled.unwrap_or_else(|| Poll::Ready(handler.panicked()))
             });
             let answered = deadline.within(answer).await;
             answered.unwrap_or_else(|| {
                 let late = || handler.unreceived(&admitted, &BodyError::DeadlinePassed);
-                catch_panic(handler, late).unwrap_or_else(|panicked| *panicked)
+                catch_panic(late).unwrap_or_else(|| handler.panicked())
             })
         };
         drop(body);
@@ -221,12 +220,9 @@ impl OpenRequest {
     }
 }
 
-/// Runs a step of an answer. `Err` is the response after a panic, which must end neither the connection nor the worker.
-fn catch_panic<H: Handler, T>(
-    handler: &H,
-    step: impl FnOnce() -> T,
-) -> Result<T, Box<Response<ResponseBody>>> {
-    catch_unwind(AssertUnwindSafe(step)).map_err(|_| handler.panicked().into())
+/// Runs a step of an answer. `None` after a panic, which must end neither the connection nor the worker.
+fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(step)).ok()
 }
 
 /// Error in the `Host` field (RFC 9112, section 3.2): if there are two, a proxy and this server may choose different

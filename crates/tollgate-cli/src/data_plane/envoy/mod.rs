@@ -100,7 +100,7 @@ impl Handler for EnvoyListener {
 
     fn admit(&self, head: &request::Parts, _: SocketAddr) -> RequestAdmission<GrpcMethod> {
         if let Some(refusal) = call::reject_non_grpc(head) {
-            return RequestAdmission::Answered(refusal.into());
+            return RequestAdmission::Answered(Box::new(refusal));
         }
         match self.find_method(head) {
             Ok((endpoint, deadline)) => RequestAdmission::Admitted(RoutedRequest {
@@ -108,7 +108,9 @@ impl Handler for EnvoyListener {
                 body_bytes_max: Some(call::BODY_BYTES_MAX),
                 deadline,
             }),
-            Err(failed) => RequestAdmission::Answered(call::reply(Err(failed), &self.codes).into()),
+            Err(failed) => {
+                RequestAdmission::Answered(Box::new(call::reply(Err(failed), &self.codes)))
+            }
         }
     }
 
