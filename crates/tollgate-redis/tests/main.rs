@@ -10,6 +10,7 @@ mod shared;
 #[path = "../../tollgate/tests/worked_cases/mod.rs"]
 mod worked_cases;
 
+mod acl;
 mod apart;
 mod conformance;
 mod equal;

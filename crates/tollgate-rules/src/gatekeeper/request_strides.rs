@@ -46,9 +46,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Decides many requests, as if by [`decide_by`](Gatekeeper::decide_by) in order, and calls `each`
-    /// with every answer in order. The store gets up to 128 requests at a time. A request under a rule
-    /// that bans, or while any key is blocked, is decided alone, because the one before it may change
-    /// its answer.
+    /// with every answer in order. The store gets up to 128 requests at a time, each time within its
+    /// timeout. A request under a rule that bans, or of a blocked caller, is decided alone, because the
+    /// one before it may change its answer.
     pub async fn decide_requests_by<'n>(
         &self,
         rules: RulesVersion,
@@ -102,11 +102,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Number of plans at the front that the store may decide together: one of them cannot change the
     /// answer to another but by its charges.
     fn count_decidable_together(&self, plans: &[RequestPlan<'_>], now: Now<'_>) -> usize {
-        if self.store.any_block(now.instant()) {
-            return 0;
-        }
         let usual = |plan: &&RequestPlan<'_>| {
-            !plan.too_many_limits && !plan.is_unanswered() && !plan.has_ban()
+            !plan.too_many_limits
+                && !plan.is_unanswered()
+                && !plan.has_ban()
+                && self.find_block(plan, now.instant()).is_none()
         };
         plans.iter().take_while(usual).count()
     }
