@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::{Policy, RateLimitReply};
+use super::{Policy, RateLimitReply, window_s};
+use crate::limit::Limit;
 
 /// The value of one field; `Display` writes it, and so does [`RateLimitFieldValue::write_to`], faster.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +47,10 @@ impl RateLimitFieldValue<'_> {
             RateLimitFieldContent::LegacyPolicies(reply) => {
                 write_list(
                     out,
-                    reply.named_policies().filter(|policy| policy.window_s().is_some()),
+                    reply.named_policies().filter(|policy| window_s(policy.limit).is_some()),
                     |out, policy| {
                         out.number(integer(policy.limit.capacity()));
-                        write_parameter(out, ";w=", policy.window_s());
+                        write_parameter(out, ";w=", window_s(policy.limit));
                     },
                 );
             }
@@ -66,7 +67,7 @@ impl fmt::Display for RateLimitFieldValue<'_> {
 }
 
 /// A destination of text.
-trait TextSink {
+pub(super) trait TextSink {
     fn text(&mut self, text: &str);
     fn number(&mut self, number: u64);
 }
@@ -125,9 +126,19 @@ impl TextSink for FormatterSink<'_, '_> {
 }
 
 fn write_draft_policy(out: &mut impl TextSink, policy: &Policy<'_>) {
-    out.text(policy.name.quoted());
-    write_parameter(out, ";q=", Some(integer(policy.limit.capacity())));
-    write_parameter(out, ";w=", policy.window_s());
+    match policy.name.policy_of(policy.limit) {
+        Some(text) => out.text(text),
+        None => {
+            out.text(policy.name.quoted());
+            write_policy_numbers(out, policy.limit);
+        }
+    }
+}
+
+/// Writes capacity and window of a limit: `;q=10;w=1`.
+pub(super) fn write_policy_numbers(out: &mut impl TextSink, limit: &Limit) {
+    write_parameter(out, ";q=", Some(integer(limit.capacity())));
+    write_parameter(out, ";w=", window_s(limit));
 }
 
 fn write_draft_limit(out: &mut impl TextSink, policy: &Policy<'_>) {

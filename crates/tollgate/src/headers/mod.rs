@@ -114,21 +114,21 @@ impl<'a> Policy<'a> {
         let full = self.outcome.remaining >= self.limit.capacity();
         self.outcome.more_after.seconds().filter(|seconds| !full && *seconds > 0)
     }
+}
 
-    /// The time in which a client may use the whole capacity once, in seconds. For buckets it is
-    /// the time to refill the capacity, rounded up. For others it is the period, if it is a
-    /// constant whole number of seconds, because dialects cannot express anything else. A day
-    /// counts as 24 hours, even in a calendar; a month has no length.
-    fn window_s(&self) -> Option<u64> {
-        if self.limit.algorithm().is_bucket() {
-            return Some(self.limit.full_refill_us().div_ceil(1_000_000));
-        }
-        let period = match self.limit.calendar() {
-            Some(calendar) => calendar.unit().nominal()?,
-            None => self.limit.period(),
-        };
-        (period.subsec_nanos() == 0).then_some(period.as_secs())
+/// The time in which a client may use the whole capacity of a limit once, in seconds. For buckets it
+/// is the time to refill the capacity, rounded up. For others it is the period, if it is a constant
+/// whole number of seconds, because dialects cannot express anything else. A day counts as 24 hours,
+/// even in a calendar; a month has no length.
+fn window_s(limit: &Limit) -> Option<u64> {
+    if limit.algorithm().is_bucket() {
+        return Some(limit.full_refill_us().div_ceil(1_000_000));
     }
+    let period = match limit.calendar() {
+        Some(calendar) => calendar.unit().nominal()?,
+        None => limit.period(),
+    };
+    (period.subsec_nanos() == 0).then_some(period.as_secs())
 }
 
 impl<'a> RateLimitReply<'a> {
@@ -234,7 +234,7 @@ impl<'a> RateLimitReply<'a> {
             tell(RateLimitField::Reset, RateLimitFieldValue::integer(reset));
         }
         // Here a window is required, unlike in later drafts: a policy without one cannot be sent.
-        if with_policies && self.named_policies().any(|policy| policy.window_s().is_some()) {
+        if with_policies && self.named_policies().any(|policy| window_s(policy.limit).is_some()) {
             tell(
                 RateLimitField::Policy,
                 RateLimitFieldValue(RateLimitFieldContent::LegacyPolicies(*self)),

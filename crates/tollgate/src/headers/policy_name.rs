@@ -3,15 +3,29 @@
 use std::fmt;
 
 use super::HeaderError;
+use super::field_value::write_policy_numbers;
+use crate::hash::public_hash;
 use crate::limit::{Calendar, CalendarUnit, Limit};
 
 /// The name of a policy, as clients see it. Checked when it is made, because a structured field
 /// carries printable ASCII only (RFC 9651, 3.3.3), and a reply must not fail on a name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct PolicyName {
     text: Box<str>,
     /// The name as a String of a structured field, ready because replies write it by the million.
     quoted: Box<str>,
+    /// Hash of the text: replies of many limits compare all their names.
+    hash: u64,
+    /// The policy of the limit that the name was made for.
+    policy: Option<PolicyText>,
+}
+
+/// A policy in the words of the draft, such as `"api-1s";q=10;w=1`.
+#[derive(Clone, Debug)]
+struct PolicyText {
+    /// Fingerprint of the limit's numbers, which the text contains.
+    numbers: u64,
+    text: Box<str>,
 }
 
 impl PolicyName {
@@ -26,7 +40,12 @@ impl PolicyName {
             Some(CalendarUnit::Month) => (1, "mo"),
             _ => period_in_words(limit.period_us()),
         };
-        PolicyName::checked(format!("{name}-{count}{unit}"))
+        let mut name = PolicyName::checked(format!("{name}-{count}{unit}"));
+        let mut text = name.quoted.as_bytes().to_vec();
+        write_policy_numbers(&mut text, limit);
+        let text = String::from_utf8(text).expect("names and numbers are ASCII");
+        name.policy = Some(PolicyText { numbers: limit.fingerprint(), text: text.into() });
+        name
     }
 
     /// A name given by the caller.
@@ -57,7 +76,7 @@ impl PolicyName {
     /// Returns true if both names are equal; replies compare them by the million.
     #[inline]
     pub(super) fn is(&self, other: &PolicyName) -> bool {
-        std::ptr::eq(self, other) || self.text == other.text
+        self.hash == other.hash && self.text == other.text
     }
 
     /// The name as a String of a structured field.
@@ -65,9 +84,36 @@ impl PolicyName {
         &self.quoted
     }
 
+    /// The policy of a limit, if the name was made for it: `"api-1s";q=10;w=1`.
+    pub(super) fn policy_of(&self, limit: &Limit) -> Option<&str> {
+        let policy = self.policy.as_ref()?;
+        (policy.numbers == limit.fingerprint()).then_some(&*policy.text)
+    }
+
     fn checked(text: String) -> PolicyName {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-        PolicyName { quoted: format!("\"{escaped}\"").into(), text: text.into() }
+        let hash = public_hash(&[text.as_bytes()]);
+        PolicyName {
+            quoted: format!("\"{escaped}\"").into(),
+            text: text.into(),
+            hash,
+            policy: None,
+        }
+    }
+}
+
+/// Names are equal if their texts are, whatever limit they were made for.
+impl PartialEq for PolicyName {
+    fn eq(&self, other: &PolicyName) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for PolicyName {}
+
+impl std::hash::Hash for PolicyName {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -90,4 +136,20 @@ fn period_in_words(period_us: u64) -> (u64, &'static str) {
     let unit = UNITS.into_iter().find(|(length, _)| period_us.is_multiple_of(*length));
     let (length, unit) = unit.unwrap_or((1, "us"));
     (period_us / length, unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_policy_belongs_to_its_numbers() {
+        let limit = |text: &str| text.parse::<Limit>().expect(text);
+        let (ten, five) = (limit("10/s burst 10"), limit("5/s burst 5"));
+        let name = PolicyName::of(&ten);
+        assert_eq!(name.policy_of(&ten), Some("\"default-1s\";q=10;w=1"));
+        assert_eq!(name.policy_of(&five), None, "other numbers are written anew");
+        assert_eq!(name, PolicyName::new("default-1s").expect("a name"), "equal by their text");
+        assert_ne!(name, PolicyName::of(&limit("10/m burst 10")));
+    }
 }
