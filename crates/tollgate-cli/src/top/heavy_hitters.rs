@@ -12,8 +12,8 @@
 //!   names that come once it is only about √(2n/k).
 //! - Chance decides about more than that: a name is still without a slot after x · (m + 1) occurrences with a
 //!   probability below e^−x, where m is the smallest count of that time. So one with 10 · n/k occurrences is
-//!   missing about once in 20,000 times. Plain Space-Saving excludes that, and replaces an entry at
-//!   nearly every newcomer.
+//!   never admitted about once in 20,000 times; one that was admitted may also lose its slot again. Plain
+//!   Space-Saving excludes that, and replaces an entry at nearly every newcomer.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};

@@ -110,9 +110,10 @@ pub struct MemoryStats {
 }
 
 impl MemoryStore {
-    /// A store for `max_keys` keys: about 40 bytes each, allocated now. In a store of up to 16,384
-    /// keys it is 80 bytes each, or 320 each if these are less than 320 KiB. Overflow states and blocks get a table each when first needed, for a 64th as
-    /// many keys and at least 4,096. Log entries take up to 64 MiB. Nothing else ever grows.
+    /// A store for `max_keys` keys: about 40 bytes each, allocated now. Small stores are roomier: up to
+    /// 1,024 keys take 320 bytes each, up to 4,096 keys 320 KiB in all, up to 16,384 keys 80 bytes each.
+    /// Overflow states and blocks get a table each when first needed, for a 64th as many keys and at
+    /// least 4,096. Log entries take up to 64 MiB. Nothing else ever grows.
     pub fn new(max_keys: usize) -> MemoryStore {
         MemoryStore::with_log_bytes(max_keys, LOG_BYTES)
     }

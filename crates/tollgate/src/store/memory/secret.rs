@@ -2,7 +2,7 @@
 //!
 //! Clients choose their keys, so an attacker must not be able to choose their slots: keys are
 //! hashed with SipHash-1-3 under a random 128-bit secret made with the store. Only the 64-bit hash
-//! is stored, so long keys cost no memory and no key can be read from a core dump.
+//! is stored, so long keys cost no memory, and the table holds no key.
 
 /// Two random words that never leave the store, except in a snapshot; kept as the state in which
 /// hashing begins.
