@@ -1,6 +1,6 @@
 //! The highest counts that the tests accept, in the file `testkit/instructions.txt`.
 //!
-//! The file has what was measured with the `ci` profile, and a count may be [`MARGIN_PERCENT`] higher: enough for
+//! The file has what was measured with the `ci` profile, and a count may be `MARGIN_PERCENT` higher: enough for
 //! another compiler or library version, too little for a new copy or allocation per request.
 
 use std::fmt::Write;
