@@ -88,7 +88,7 @@ pub struct GatekeeperStats {
     /// Requests that got an error, because a fact of the key was missing for every rule that could
     /// have refused.
     pub unanswered: u64,
-    /// Limits in shadow or soft ones that were left out because more than [`MAX_LIMITS`] applied.
+    /// Limits in shadow or soft ones that were left out because more than [`MAX_LIMITS`](tollgate::decision::MAX_LIMITS) applied.
     pub left_out: u64,
     /// Keys blocked after refusals.
     pub bans: u64,
