@@ -12,10 +12,10 @@ use super::InstructionCount;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
 /// Percentage by which a count may exceed the measured one.
-const MARGIN_PERCENT: f64 = 6.0;
+const MARGIN_PERCENT: f64 = 10.0;
 
 const HEADER: &str = "\
-# Instructions per decision, measured with the `ci` profile on x86-64. A test fails if a path costs 6 % more.
+# Instructions per decision, measured with the `ci` profile on x86-64. A test fails if a path costs 10 % more.
 # `cargo xtask instructions --write` measures again and writes this file.
 ";
 
@@ -89,8 +89,8 @@ mod tests {
     fn a_count_may_be_a_little_higher() {
         let text = updated("", &[count("a, b", 1_000.0), count("c", 50.0)]);
         let rows = [
-            (count("a, b", 1_060.0), None),
-            (count("a, b", 1_061.0), Some("6.1 % more than the 1000")),
+            (count("a, b", 1_099.0), None),
+            (count("a, b", 1_101.0), Some("10.1 % more than the 1000")),
             (count("c", 1.0), None),
             (count("d", 1.0), Some("no ceiling")),
         ];
