@@ -41,11 +41,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
-        let now = now.into();
-        match self.act_at_once(rules, ask, Act::Take, now) {
-            Ok(answer) => answer,
-            Err(rules) => Box::pin(self.act_and_wait(rules, ask, Act::Take, now)).await,
-        }
+        self.act_by(rules, ask, Act::Take, now.into()).await
     }
 
     /// Returns the answer that [`decide_by`](Gatekeeper::decide_by) would give; charges nothing.
@@ -55,11 +51,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         ask: &Ask<'_>,
         now: impl Into<Now<'n>>,
     ) -> Answer {
-        let now = now.into();
-        match self.act_at_once(rules, ask, Act::Peek, now) {
-            Ok(answer) => answer,
-            Err(rules) => Box::pin(self.act_and_wait(rules, ask, Act::Peek, now)).await,
-        }
+        self.act_by(rules, ask, Act::Peek, now.into()).await
     }
 
     /// Refunds the cost of a request like this one, as if charged now; the answer has the state
@@ -113,6 +105,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(Answer::new(rules, decided, skipped))
     }
 
+    async fn act_by(&self, rules: RulesVersion, ask: &Ask<'_>, act: Act, now: Now<'_>) -> Answer {
+        match self.act_at_once(rules, ask, act, now) {
+            Ok(answer) => answer,
+            Err(rules) => Box::pin(self.act_and_wait(rules, ask, act, now)).await,
+        }
+    }
+
     async fn act_and_wait(
         &self,
         rules: RulesVersion,
@@ -132,9 +131,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if self.answers_at_once() {
             return self.ask_at_once(plan, act, now);
         }
-        self.count_skipped(plan, now.instant());
-        if plan.is_unanswered() {
-            return self.refuse_unanswered(now.instant());
+        if let Some(refused) = self.refuse_before_store(plan, now) {
+            return refused;
         }
         let decided = self.ask_store(plan, act, now).await;
         self.notify_of_take(plan, act, &decided);
@@ -149,13 +147,19 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         act: Act,
         now: Now<'_>,
     ) -> PlanDecision {
-        self.count_skipped(plan, now.instant());
-        if plan.is_unanswered() {
-            return self.refuse_unanswered(now.instant());
+        if let Some(refused) = self.refuse_before_store(plan, now) {
+            return refused;
         }
         let decided = self.ask_store_at_once(plan, act, now);
         self.notify_of_take(plan, act, &decided);
         decided
+    }
+
+    /// Counts skipped rules. Returns the refusal of a request that lacks facts.
+    #[inline]
+    fn refuse_before_store(&self, plan: &RequestPlan<'_>, now: Now<'_>) -> Option<PlanDecision> {
+        self.count_skipped(plan, now.instant());
+        plan.is_unanswered().then(|| self.refuse_unanswered(now.instant()))
     }
 
     pub(super) fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {

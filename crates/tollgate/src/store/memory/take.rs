@@ -22,11 +22,12 @@ pub(super) struct SlotWrite<'a> {
 }
 
 impl<'a> SlotWrite<'a> {
-    /// Writes the record. Returns false if the slot has changed since it was judged.
+    /// Writes the record, if any. Returns false if the slot has changed since it was judged. A refusal needs
+    /// no second look: it was true of the one consistent read.
     #[inline(always)]
     pub(super) fn commit(&self) -> bool {
         match self.record {
-            None => self.slot.is_unchanged(&self.seen),
+            None => true,
             Some(_) => self.lock().map(|locked| self.write(locked)).is_some(),
         }
     }
