@@ -58,6 +58,8 @@ pub mod rule;
 
 pub mod rule_set;
 
+pub mod gateway_settings;
+
 pub mod identify;
 
 pub mod gatekeeper;
@@ -114,6 +116,7 @@ pub use facts::{Facts, Headers};
 pub use gatekeeper::{
     Ask, Gatekeeper, GatekeeperStats, InfallibleStore, LocalStore, RulesVersion, expect_ready,
 };
+pub use gateway_settings::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};

@@ -9,6 +9,7 @@ use tollgate::headers::Dialect;
 use tollgate::{Algorithm, KeyBuf, Micros};
 
 use crate::facts::Facts;
+use crate::gateway_settings::GatewaySettings;
 use crate::identify::Identify;
 use crate::import::ImportedDomain;
 use crate::import::tree::DescriptorTree;
@@ -178,6 +179,8 @@ pub struct RuleSettings {
     pub dialects: Vec<Dialect>,
     /// True if logs may show keys in the clear.
     pub log_keys_plain: bool,
+    /// Upstreams and routes of the gateway.
+    pub gateway: GatewaySettings,
 }
 
 impl Default for RuleSettings {
@@ -188,6 +191,7 @@ impl Default for RuleSettings {
             exempt_users: HashSet::new(),
             dialects: Dialect::DEFAULT.into(),
             log_keys_plain: false,
+            gateway: GatewaySettings::default(),
         }
     }
 }
