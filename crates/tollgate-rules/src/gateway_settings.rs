@@ -1,10 +1,13 @@
 //! The gateway's settings in a rules file: `upstreams` and `routes`. They are part of the rule set, so a reload replaces
 //! rules and routes together.
 
+use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Problem;
 use crate::path::Spellings;
 use crate::pattern::Pattern;
 
@@ -23,18 +26,16 @@ impl GatewaySettings {
     /// The most routes.
     pub const ROUTES_MAX: usize = 1_000;
 
-    /// Settings that send every request to one address: those of `--upstream URL`.
-    pub fn single(address: UpstreamUrl) -> GatewaySettings {
-        let upstream = UpstreamSettings::new("default", vec![address]);
+    /// Adds an upstream for all requests that no route matches: that of `--upstream URL`.
+    pub fn add_fallback(&mut self, address: UpstreamUrl) {
+        let upstream = self.upstreams.len();
+        self.upstreams.push(Arc::new(UpstreamSettings::new("default", vec![address])));
         let everything = Pattern::parse("/{*rest}").expect("a pattern for every path");
-        GatewaySettings {
-            upstreams: vec![Arc::new(upstream)],
-            routes: vec![GatewayRoute { host: None, path: everything, upstream: 0 }],
-        }
+        self.routes.push(GatewayRoute { host: None, path: everything, upstream });
     }
 
     /// Finds the upstream of a request. `host` is without its port and in small letters.
-    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch<'_> {
+    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch {
         let spellings = Spellings::of(path);
         let mut found = spellings.iter().map(|spelling| {
             let matches = |route: &&GatewayRoute| route.matches(host, spelling.text());
@@ -45,16 +46,15 @@ impl GatewaySettings {
         if found.any(|other| other != first) {
             return RouteMatch::Ambiguous;
         }
-        let upstream = first.and_then(|number| self.upstreams.get(number));
-        upstream.map_or(RouteMatch::None, RouteMatch::Upstream)
+        first.map_or(RouteMatch::None, RouteMatch::Upstream)
     }
 }
 
 /// The result of looking for a route.
-#[derive(Clone, Copy, Debug)]
-pub enum RouteMatch<'a> {
-    /// The upstream to send the request to.
-    Upstream(&'a Arc<UpstreamSettings>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteMatch {
+    /// The index of the upstream to send the request to.
+    Upstream(usize),
     /// No route matches.
     None,
     /// Servers disagree about the meaning of the path, and its readings have different routes.
@@ -110,6 +110,52 @@ pub struct UpstreamUrl {
     pub host: Box<str>,
     /// The port.
     pub port: u16,
+}
+
+impl UpstreamUrl {
+    /// Parses `http://127.0.0.1:3000` or `https://app.example`.
+    pub fn parse(text: &str) -> Result<UpstreamUrl, Problem> {
+        let wrong = || {
+            // The text may hold a password, so it is not repeated.
+            Problem::new("this is not the address of an upstream")
+                .hint("write `http://127.0.0.1:3000` or `https://app.example`")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let tls = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return Err(wrong()),
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+                host.parse::<Ipv6Addr>().map_err(|_| wrong())?;
+                (host, port.strip_prefix(':').or(port.is_empty().then_some("")).ok_or_else(wrong)?)
+            }
+            None => authority.split_once(':').unwrap_or((authority, "")),
+        };
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_host) {
+            return Err(wrong());
+        }
+        let default = if tls { 443 } else { 80 };
+        let port = match port {
+            "" => default,
+            text => text.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
+        };
+        Ok(UpstreamUrl { tls, host: host.to_ascii_lowercase().into(), port })
+    }
+}
+
+impl fmt::Display for UpstreamUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// One upstream: servers that do the same, and how to talk to them.

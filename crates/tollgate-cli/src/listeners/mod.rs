@@ -6,6 +6,7 @@
 //! port by mistake would not notice each other.)
 
 pub(crate) mod accept;
+pub(crate) mod activity_stream;
 pub(crate) mod address;
 pub(crate) mod allowance;
 mod answering;
