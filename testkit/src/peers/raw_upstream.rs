@@ -98,7 +98,7 @@ impl RawUpstream {
         self.address
     }
 
-    /// The bytes received so far, by connection.
+    /// The bytes received so far, by connection, without the requests that were taken.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.received).clone()
@@ -116,39 +116,29 @@ impl RawUpstream {
         self.shared.connected.load(Ordering::Relaxed)
     }
 
-    /// The complete requests of all connections so far, read strictly; `Err` with the reason and the bytes if any
-    /// connection received something else.
+    /// Takes the complete requests of all connections since the last call, read strictly.
     ///
     /// # Errors
     ///
-    /// The first bytes that are no request.
-    pub fn requests(&self) -> Result<Vec<StrictRequest>, String> {
+    /// The reason and the bytes, if a connection received something that is no request.
+    pub fn take_requests(&self) -> Result<Vec<StrictRequest>, String> {
         let mut requests = Vec::new();
-        for bytes in self.received() {
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                match read_request(rest) {
+        for bytes in lock(&self.shared.received).iter_mut() {
+            loop {
+                match read_request(bytes) {
                     StrictReading::Complete(request, length) => {
                         requests.push(*request);
-                        rest = &rest[length..];
+                        bytes.drain(..length);
                     }
                     StrictReading::Incomplete => break,
                     StrictReading::Invalid(reason) => {
-                        let text = String::from_utf8_lossy(rest);
+                        let text = String::from_utf8_lossy(&std::mem::take(bytes)).into_owned();
                         return Err(format!("{reason}: {text:?}"));
                     }
                 }
             }
         }
         Ok(requests)
-    }
-
-    /// Forgets what was received. Open connections go on, and what they receive from now on is recorded; call it only
-    /// between requests.
-    pub fn forget(&self) {
-        for bytes in lock(&self.shared.received).iter_mut() {
-            bytes.clear();
-        }
     }
 }
 
@@ -196,6 +186,7 @@ fn accept(
                 RawConversation { stream, shared: shared.clone(), number, unread: Vec::new() };
             // A broken connection is what some scripts are for.
             let _ = script(&mut conversation);
+            drop(conversation);
             shared.connected.fetch_sub(1, Ordering::Relaxed);
         }));
     }
@@ -270,6 +261,26 @@ impl RawConversation {
         Ok(std::mem::take(&mut self.unread))
     }
 
+    /// Reads and drops this many bytes of a body; those of a long one are not recorded.
+    ///
+    /// # Errors
+    ///
+    /// If the connection ends before that.
+    pub fn skip_bytes(&mut self, length: u64) -> io::Result<()> {
+        let mut left = length;
+        loop {
+            let taken = usize::try_from(left).unwrap_or(usize::MAX).min(self.unread.len());
+            self.unread.drain(..taken);
+            left -= taken as u64;
+            if left == 0 {
+                return Ok(());
+            }
+            if self.receive()? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
     /// Sends bytes at once.
     ///
     /// # Errors
@@ -319,7 +330,7 @@ impl RawConversation {
     /// Receives some bytes and records them; 0 at the end.
     fn receive(&mut self) -> io::Result<usize> {
         use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-        let mut piece = [0; 16_384];
+        let mut piece = [0; 65_536];
         let length = loop {
             match self.stream.read(&mut piece) {
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {
@@ -358,9 +369,8 @@ mod tests {
         assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "the second has no Host");
         assert!(answer.ends_with("/a"), "{answer}");
         assert!(upstream.received()[0].starts_with(request));
-        assert!(upstream.requests().unwrap_err().starts_with("there is not exactly one Host"));
-        upstream.forget();
-        assert_eq!(upstream.requests().unwrap(), []);
+        assert!(upstream.take_requests().unwrap_err().contains("there is not exactly one Host"));
+        assert_eq!(upstream.take_requests().unwrap(), []);
     }
 
     #[test]
