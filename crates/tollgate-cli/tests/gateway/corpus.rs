@@ -2,7 +2,7 @@
 //! receives what the gateway counted and nothing else, and the next client is answered as itself.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use testkit::peers::RawUpstream;
 use testkit::strict_http::StrictRequest;
@@ -11,6 +11,9 @@ use super::applications::RecordingApplication;
 use super::corpus_reader::{self, CorpusCase, CorpusVerdict};
 use super::gateway_process::{COUNTING_RULES, GatewayProcess};
 use super::wire_client::{WireClient, WireReply};
+
+/// The address of the clients: no trusted peer, so nothing that they say about themselves counts.
+const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Fields that no upstream may receive from a client that is not trusted.
 const NEVER_FORWARDED: [&str; 9] = [
@@ -60,7 +63,7 @@ impl CorpusOutcome {
 /// Sends a case and reads its responses. Then it sends a last request on the same connection: responses come in order, so
 /// a smuggled request would be answered before it.
 fn play(gateway: SocketAddr, case: &CorpusCase) -> CorpusOutcome {
-    let mut client = WireClient::connect(gateway);
+    let mut client = WireClient::connect_from(STRANGER, gateway);
     client.send(&case.bytes);
     let mut outcome = CorpusOutcome::default();
     let expected = match case.verdict {
@@ -122,7 +125,7 @@ fn check_forwarded(case: &CorpusCase, request: &StrictRequest) -> Result<(), Str
     if request.values("te").iter().any(|te| *te != "trailers") {
         return Err("TE is forwarded".into());
     }
-    if request.value("x-forwarded-for") != Some("127.0.0.1") {
+    if request.value("x-forwarded-for") != Some("127.0.0.2") {
         return Err(format!("X-Forwarded-For is {:?}", request.values("x-forwarded-for")));
     }
     let trailers = request.trailers.iter().map(|(name, _)| name.as_str());
@@ -154,10 +157,11 @@ fn judge(
     upstream: &RawUpstream,
     case: &CorpusCase,
 ) -> Result<(), String> {
-    let before = gateway.counted();
+    let before = gateway.counted_for(STRANGER);
     let outcome = play(gateway.address(), case);
     let follow_up = format!("/follow-up-{}", case.name);
-    let next = gateway.get(&follow_up);
+    let next = WireClient::connect_from(STRANGER, gateway.address()).get(&follow_up);
+    let next = next.expect("an answer");
     if !next.is_from_application() || next.text() != follow_up {
         return Err(format!("the next client is answered {next:?}"));
     }
@@ -173,7 +177,7 @@ fn judge(
     if received != answered {
         return Err(format!("{received} received, {answered} answered"));
     }
-    let counted = gateway.counted() - before;
+    let counted = gateway.counted_for(STRANGER) - before;
     let exact = matches!(case.verdict, CorpusVerdict::Forward(_));
     if counted < received as u64 || (exact && counted > received as u64) {
         // A bad request behind a good one is refused without being counted.
@@ -196,8 +200,15 @@ fn nothing_is_smuggled_into_a_strict_reader() {
     assert!(wrong.is_empty(), "{} of {}:\n{wrong}", wrong.lines().count(), cases.len());
 }
 
-/// Cases that a real application answers in a way of its own, so that only its count is compared.
-const ANSWERED_DIFFERENTLY: [&str; 0] = [];
+/// Cases that an application cannot be asked, because its own grammar is narrower: the name of the application, and the
+/// start of the names of the cases.
+const NOT_ASKED: [(&str, &str); 3] = [
+    // Methods that Node does not know, and an Expect that it answers itself.
+    ("node", "line-method-small"),
+    ("node", "hop-expect"),
+    // uvicorn breaks off when it is asked to switch to a protocol that it lacks.
+    ("uvicorn", "upgrade"),
+];
 
 /// Plays one case against a real application.
 fn judge_count(
@@ -208,7 +219,8 @@ fn judge_count(
     let (before, errors_before) = application.seen();
     let outcome = play(gateway.address(), case);
     let follow_up = format!("/follow-up-{}", case.name);
-    let next = gateway.get(&follow_up);
+    let next = WireClient::connect_from(STRANGER, gateway.address()).get(&follow_up);
+    let next = next.expect("an answer");
     if !next.is_from_application() || next.text() != follow_up {
         return Err(format!("the next client is answered {next:?}"));
     }
@@ -216,12 +228,12 @@ fn judge_count(
     if errors > errors_before {
         return Err("the application received something that it cannot read".into());
     }
-    if !ANSWERED_DIFFERENTLY.contains(&case.name.as_str()) {
+    // nginx counts a request when its first byte arrives, and does not wait for the body.
+    let cut = u64::from(case.verdict == CorpusVerdict::Cut && application.name == "nginx");
+    if cut == 0 {
         check_replies(case, &outcome)?;
     }
     let (received, answered) = (after - before, outcome.answered() as u64 + 1);
-    // nginx counts a request when its first byte arrives.
-    let cut = u64::from(case.verdict == CorpusVerdict::Cut && application.name == "nginx");
     match received {
         received if received < answered || received > answered + cut => {
             Err(format!("{received} received, {answered} answered"))
@@ -233,7 +245,13 @@ fn judge_count(
 fn nothing_is_smuggled_into(application: &RecordingApplication) {
     let gateway = GatewayProcess::start(application.address(), COUNTING_RULES);
     let mut wrong = String::new();
-    for case in &corpus_reader::read() {
+    let asked = |case: &&CorpusCase| {
+        let same = |(name, start): &(&str, &str)| {
+            *name == application.name && case.name.starts_with(start)
+        };
+        !NOT_ASKED.iter().any(same)
+    };
+    for case in corpus_reader::read().iter().filter(asked) {
         if let Err(reason) = judge_count(&gateway, application, case) {
             writeln!(wrong, "{}: {reason}", case.name).expect("a text");
         }

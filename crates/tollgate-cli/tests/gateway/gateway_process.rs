@@ -1,6 +1,6 @@
 //! A gateway under test: `tollgate serve --gateway`, with rules in a file of its own.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -59,9 +59,14 @@ impl GatewayProcess {
         client.read_reply("GET").expect("an answer")
     }
 
-    /// Number of requests that [`COUNTING_RULES`] have counted.
+    /// Number of requests from 127.0.0.1 that [`COUNTING_RULES`] have counted.
     pub(crate) fn counted(&self) -> u64 {
-        let peek = self.server.check(r#"{"ip":"127.0.0.1","cost":0}"#);
+        self.counted_for(Ipv4Addr::LOCALHOST)
+    }
+
+    /// Number of requests from this address that [`COUNTING_RULES`] have counted.
+    pub(crate) fn counted_for(&self, client: Ipv4Addr) -> u64 {
+        let peek = self.server.check(&format!(r#"{{"ip":"{client}","cost":0}}"#));
         COUNTING_LIMIT - peek["remaining"].as_u64().expect("a limit")
     }
 

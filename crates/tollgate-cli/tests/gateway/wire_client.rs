@@ -1,7 +1,7 @@
 //! A client of bytes: sends exactly what a test says, and reads responses with chunks, trailers and interim responses.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use crate::harness::DEADLINE;
 
@@ -54,6 +54,12 @@ pub(crate) struct WireClient {
 impl WireClient {
     pub(crate) fn connect(address: SocketAddr) -> WireClient {
         WireClient::over(TcpStream::connect(address).expect("the listener is open"))
+    }
+
+    /// Connects from this loopback address; the gateway trusts 127.0.0.1 only.
+    pub(crate) fn connect_from(from: Ipv4Addr, address: SocketAddr) -> WireClient {
+        let stream = testkit::net::connect_from(from, address);
+        WireClient::over(stream.expect("the listener is open"))
     }
 
     pub(crate) fn over(stream: TcpStream) -> WireClient {
