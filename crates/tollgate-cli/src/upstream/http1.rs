@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -63,8 +64,9 @@ impl Http1Connection {
     pub(super) async fn send(
         mut self,
         server: &Arc<UpstreamServer>,
-        request: Request<OutgoingBody>,
+        mut request: Request<OutgoingBody>,
     ) -> Result<Http1Response, SendFailure> {
+        complete_fields(&mut request, server);
         let mut answer = pin!(self.sender.try_send_request(request));
         let driver = &mut self.driver;
         let answered = poll_fn(|context| {
@@ -100,6 +102,22 @@ impl Http1Connection {
                 Ok(Http1Response { response: Response::from_parts(head, body), tunnel: None })
             }
         }
+    }
+}
+
+/// Adds the fields that an HTTP/1.1 connection needs.
+fn complete_fields(request: &mut Request<OutgoingBody>, server: &UpstreamServer) {
+    // hyper sends no body with GET unless it is told that there is one.
+    let is_chunked = request.body().size_hint().exact().is_none();
+    let fields = request.headers_mut();
+    if is_chunked && !fields.contains_key(CONTENT_LENGTH) {
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if !fields.contains_key(HOST) {
+        fields.insert(HOST, server.host.clone());
+    }
+    if fields.contains_key(TE) && !fields.contains_key(CONNECTION) {
+        fields.insert(CONNECTION, HeaderValue::from_static("te"));
     }
 }
 
