@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
-use hyper::body::Incoming;
+use http::{Request, Response, Version, request};
+use hyper::body::{Body as _, Incoming};
 use tollgate_tower::{PeerAddr, RateLimit};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -18,24 +18,38 @@ use tower_service::Service;
 use super::client_body::ClientBody;
 use super::client_response::ClientResponseBody;
 use super::error_reply;
-use super::hop_fields;
+use super::forwarded_fields::ForwardedValues;
+use super::hop_fields::{self, RequestedUpgrade};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
+use super::request_check::{self, RequestProblem};
 use super::tunnel::Tunnel;
 use crate::listeners::response_body::InFlightRequest;
 use crate::listeners::watchdog::ConnectionActivity;
 
 /// A client's connection, as its requests see it.
 pub(super) struct ClientConnection {
-    pub(super) peer: SocketAddr,
+    /// The client's address, or that of the proxy in front of this one.
+    pub(super) peer: IpAddr,
+    pub(super) forwarded: ForwardedValues,
     pub(super) activity: Arc<ConnectionActivity>,
     /// The tunnel that the connection becomes.
     tunnel: Mutex<Option<Tunnel>>,
 }
 
 impl ClientConnection {
-    pub(super) fn new(peer: SocketAddr, activity: Arc<ConnectionActivity>) -> ClientConnection {
-        ClientConnection { peer, activity, tunnel: Mutex::default() }
+    pub(super) fn new(
+        peer: IpAddr,
+        is_tls: bool,
+        activity: Arc<ConnectionActivity>,
+    ) -> ClientConnection {
+        let forwarded = ForwardedValues::new(peer, is_tls);
+        ClientConnection {
+            peer: peer.to_canonical(),
+            forwarded,
+            activity,
+            tunnel: Mutex::default(),
+        }
     }
 
     /// Keeps a tunnel, which runs when the connection has switched protocols.
@@ -65,6 +79,17 @@ impl GatewayService {
         let limited = RefCell::new(protocol.layer.layer(proxy));
         GatewayService { protocol: protocol.clone(), client: client.clone(), limited }
     }
+
+    /// Checks the head of a request and removes the fields that concern the connection alone.
+    fn clean(
+        &self,
+        head: &mut request::Parts,
+        has_body: bool,
+    ) -> Result<Option<RequestedUpgrade>, RequestProblem> {
+        request_check::check(head, has_body)?;
+        let rules = self.protocol.parts.gatekeeper.rules();
+        hop_fields::remove_from_request(head, &rules.settings().identify, has_body)
+    }
 }
 
 impl hyper::service::Service<Request<Incoming>> for GatewayService {
@@ -77,12 +102,12 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         let version = request.version();
         let protocol = self.protocol.clone();
         let (mut head, incoming) = request.into_parts();
-        let body = ClientBody::new(incoming, protocol.timeouts.body);
-        let checked = hop_fields::remove(&mut head);
-        let answer = match checked {
-            Err(problem) => Err(error_reply::bad_request(problem)),
+        let has_body = !incoming.is_end_stream();
+        let body = ClientBody::new(incoming, &protocol);
+        let answer = match self.clean(&mut head, has_body) {
+            Err(problem) => Err(error_reply::not_forwarded(problem)),
             Ok(upgrade) => {
-                head.extensions.insert(PeerAddr(self.client.peer.ip()));
+                head.extensions.insert(PeerAddr(self.client.peer));
                 if let Some(upgrade) = upgrade {
                     head.extensions.insert(upgrade);
                 }

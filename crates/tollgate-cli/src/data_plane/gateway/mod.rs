@@ -7,6 +7,7 @@
 //!       proxy_service.rs     finds the upstream and forwards (crate::upstream)
 //! ```
 
+mod caller_fields;
 mod client_body;
 mod client_response;
 mod error_reply;
@@ -15,6 +16,7 @@ mod gateway_service;
 mod hop_fields;
 mod protocol;
 mod proxy_service;
+mod request_check;
 mod tunnel;
 
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub(super) struct GatewayParts {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) registry: UpstreamRegistry,
     /// True if clients connect by TLS.
-    pub(super) is_tls: bool,
+    is_tls: bool,
 }
 
 /// The gateway's listener.
