@@ -309,6 +309,11 @@ impl RawConversation {
         Ok(())
     }
 
+    /// Lets time pass, for an upstream that takes it.
+    pub fn pause(&self, time: Duration) {
+        crate::wait::pause(time);
+    }
+
     /// Waits until the peer closes the connection, or the upstream is stopped.
     ///
     /// # Errors

@@ -24,8 +24,8 @@ enum RowEnd {
 
 use RowEnd::{Close, Open, Reset};
 
-/// Target, bytes of the upstream, end of its connection, and the reply to the client: its status, and its code or body, or
-/// `broken` if the body breaks off.
+/// Target, bytes of the upstream, end of its connection, and the reply to the client: its status and its code or body, or
+/// `broken` if the connection ends before the end of the response.
 const ROWS: [(&str, &[u8], RowEnd, &str); 33] = [
     ("/closes", b"", Close, "502 reset"),
     ("/resets", b"", Reset, "502 reset"),
@@ -81,31 +81,31 @@ const ROWS: [(&str, &[u8], RowEnd, &str); 33] = [
         Open,
         "200 ok",
     ),
-    ("/body-short", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Close, "200 broken"),
-    ("/body-resets", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Reset, "200 broken"),
+    ("/body-short", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Close, "broken"),
+    ("/body-resets", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Reset, "broken"),
     (
         "/chunk-bad",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\n",
         Open,
-        "200 broken",
+        "broken",
     ),
     (
         "/chunk-short",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
         Close,
-        "200 broken",
+        "broken",
     ),
     (
         "/chunk-no-last",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
         Close,
-        "200 broken",
+        "broken",
     ),
     (
         "/chunk-huge",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nhello",
         Open,
-        "200 broken",
+        "broken",
     ),
     // Not failures, and yet they must not disturb the next request.
     ("/until-close", b"HTTP/1.1 200 OK\r\n\r\nhello", Close, "200 hello"),
@@ -164,10 +164,10 @@ fn fail(conversation: &mut RawConversation) -> io::Result<()> {
 fn observe(gateway: &GatewayProcess, target: &str) -> String {
     let mut client = WireClient::connect(gateway.address());
     client.send(format!("GET {target} HTTP/1.1\r\nhost: app\r\n\r\n").as_bytes());
-    let mut reply = client.read_head().expect("an answer");
+    let Ok(mut reply) = client.read_head() else { return "broken".into() };
     let status = reply.status;
     match client.read_body_of("GET", &mut reply) {
-        Err(_) => format!("{status} broken"),
+        Err(_) => "broken".into(),
         Ok(()) if reply.field("content-type") == Some("application/problem+json") => {
             format!("{status} {}", reply.problem_code())
         }

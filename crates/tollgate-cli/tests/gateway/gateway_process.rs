@@ -8,9 +8,13 @@ use tempfile::TempDir;
 use super::wire_client::{WireClient, WireReply};
 use crate::harness::{TollgateProcess, file, text};
 
-/// A rule that counts everything and never refuses, so that tests can compare its count with what upstreams receive.
-pub(crate) const COUNTING_RULES: &str =
-    "rules: [{ name: all, key: '{ip}', limits: [{ rate: 1000000/day, algorithm: fixed_window }] }]";
+/// A rule that counts everything and never refuses, so that tests can compare its count with what upstreams receive. Only
+/// 127.0.0.1 may say who calls.
+pub(crate) const COUNTING_RULES: &str = "
+identify: { trusted_peers: [127.0.0.1/32], user: { header: x-user-id }, tier: { header: x-tier } }
+tiers: { free: 1, gold: 10 }
+rules: [{ name: all, key: '{ip}', limits: [{ rate: 1000000/day, algorithm: fixed_window }] }]
+";
 
 /// The limit of [`COUNTING_RULES`].
 const COUNTING_LIMIT: u64 = 1_000_000;

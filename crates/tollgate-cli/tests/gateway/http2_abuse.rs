@@ -77,7 +77,8 @@ fn made_you_reset_by_data(wire: &mut Http2Wire) -> io::Result<()> {
 
 fn continuation_flood(wire: &mut Http2Wire) -> io::Result<()> {
     let block = http2::header_block(&PLAIN);
-    let more = http2::header_block(&[("x-more", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")]);
+    let more =
+        http2::header_block(&[("x-more", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")]);
     wire.send_frame(frame_kind::HEADERS, END_STREAM, 1, &block)?;
     for _ in 0..FLOOD {
         wire.send_frame(frame_kind::CONTINUATION, 0, 1, &more)?;
@@ -94,7 +95,8 @@ fn empty_continuation_flood(wire: &mut Http2Wire) -> io::Result<()> {
 }
 
 fn settings_flood(wire: &mut Http2Wire) -> io::Result<()> {
-    (0..FLOOD).try_for_each(|_| wire.send_frame(frame_kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]))
+    (0..FLOOD)
+        .try_for_each(|_| wire.send_frame(frame_kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]))
 }
 
 fn ping_flood(wire: &mut Http2Wire) -> io::Result<()> {
@@ -177,9 +179,9 @@ fn abuse_harms_nobody_else() {
     eprintln!("{} patterns: memory grew by {growth} KiB at most", PATTERNS.len());
     assert!(growth <= GROWTH_KIB_MAX, "memory grew by {growth} KiB");
     // Idle connections to the upstream stay in the pool.
-    until_true("the connections to end", || {
-        gateway.open_files() <= files + upstream.connected()
-    });
+    until_true("the connections to end", || gateway.open_files() <= files + upstream.connected());
     let requests = upstream.take_requests().expect("only good requests");
-    assert!(requests.iter().all(|request| ["/other", "/flood", "/warm-up"].contains(&&*request.target)));
+    assert!(
+        requests.iter().all(|request| ["/other", "/flood", "/warm-up"].contains(&&*request.target))
+    );
 }

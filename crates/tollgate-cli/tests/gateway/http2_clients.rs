@@ -40,7 +40,8 @@ async fn send(
 ) -> Result<Http2Reply, h2::Error> {
     let method = if body.is_some() { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(format!("http://app{target}"));
-    let request = request.header("te", "trailers").body(()).expect("a request");
+    let request = request.header("te", "trailers").header("trailer", "x-sum");
+    let request = request.body(()).expect("a request");
     let mut ready = sender.clone().ready().await?;
     let (response, mut sending) = ready.send_request(request, body.is_none())?;
     if let Some(body) = body {

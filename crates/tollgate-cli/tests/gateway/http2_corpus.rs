@@ -114,7 +114,7 @@ fn cases<'a>(long: &'a str, longer: &'a str) -> Vec<Http2Case<'a>> {
         (but(":authority", "app evil"), "", Refuse),
         (but(":authority", "app:80x"), "", Refuse),
         (but(":authority", ""), "", Refuse),
-        (without(":authority"), "", Refuse),
+        (without(":authority"), "", Forward),
         (value(":authority", "evil"), "", Refuse),
         (value("host", "app"), "", Forward),
         (value("host", "evil"), "", Refuse),
@@ -159,7 +159,9 @@ fn judge(
     let received: Vec<_> = requests.iter().filter(|one| one.target != "/follow-up").collect();
     for request in &received {
         let has = |name: &str| !request.values(name).is_empty();
-        if ["connection", "x-user-id", "x-tollgate-token", "x-injected"].into_iter().any(has) {
+        // Whoever sends TE must nominate it.
+        let connection = has("connection") && !has("te");
+        if connection || ["x-user-id", "x-tollgate-token", "x-injected"].into_iter().any(has) {
             return Err(format!("a field slipped through: {request:?}"));
         }
         if request.value("x-forwarded-for") != Some("127.0.0.2") {
