@@ -11,7 +11,7 @@ use super::wire_client::WireClient;
 /// A good response; its connection stays open.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-application: yes\r\n\r\nok";
 
-/// How a row of failures ends.
+/// The end of the upstream's connection after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowEnd {
     /// The upstream keeps the connection.
