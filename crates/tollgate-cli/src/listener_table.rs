@@ -100,6 +100,14 @@ impl ListenerAddresses {
         LISTENERS.iter().zip(&self.0)
     }
 
+    /// Sets the address of a listener.
+    pub(crate) fn set(&mut self, name: &str, address: BindAddress) {
+        let place = LISTENERS.iter().position(|entry| entry.name == name);
+        if let Some(place) = place {
+            self.0[place] = ListenerAddress::At(address);
+        }
+    }
+
     /// The listeners that are not switched off, with their addresses.
     pub(crate) fn open(&self) -> impl Iterator<Item = (&'static ListenerEntry, &BindAddress)> {
         self.iter().filter_map(|(entry, address)| match address {

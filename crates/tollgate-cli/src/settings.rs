@@ -87,6 +87,22 @@ pub(crate) struct Flags {
     )]
     pub(crate) upstream: Option<UpstreamUrl>,
 
+    /// Let other processes listen on the same ports (SO_REUSEPORT), for a restart without a pause
+    ///
+    /// Start the new server, wait until it is ready, then stop the old one. A supervisor that passes the sockets on
+    /// (LISTEN_FDS) is the better way: no connection is lost then whatever the kernel does.
+    #[arg(
+        long,
+        env = "TOLLGATE_REUSE_PORT",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        help_heading = "Listeners"
+    )]
+    pub(crate) reuse_port: bool,
+
     /// File with the tokens that callers of the data listeners must present, one per line
     ///
     /// Callers send `Authorization: Bearer <token>`, clients of the resp listener `AUTH <token>`. Required if
