@@ -45,7 +45,7 @@ impl GatewaySettings {
     /// The most routes.
     pub const ROUTES_MAX: usize = 1_000;
 
-    /// Settings of these upstreams and routes. A route to an upstream that does not exist counts as none.
+    /// Settings of these upstreams and routes.
     pub fn new(
         upstreams: Vec<Arc<UpstreamSettings>>,
         routes: Vec<GatewayRoute>,
@@ -57,17 +57,12 @@ impl GatewaySettings {
         GatewaySettings { upstreams, routes, by_path }
     }
 
-    /// Settings that send every request to one address: those of `--upstream URL`.
-    pub fn single(address: UpstreamUrl) -> GatewaySettings {
-        let upstream = UpstreamSettings::new("default", vec![address]);
-        GatewaySettings::all_to(Arc::new(upstream))
-    }
-
-    /// Settings that send every request to one upstream.
-    pub(crate) fn all_to(upstream: Arc<UpstreamSettings>) -> GatewaySettings {
+    /// Adds an upstream for all requests that no route matches.
+    pub fn add_fallback(&mut self, upstream: Arc<UpstreamSettings>) {
         let path = Pattern::parse("/{*rest}").expect("a pattern for every path");
-        let everything = GatewayRoute { host: None, path, upstream: 0 };
-        GatewaySettings::new(vec![upstream], vec![everything])
+        self.by_path.insert(&path, self.routes.len() as u32);
+        self.routes.push(GatewayRoute { host: None, path, upstream: self.upstreams.len() });
+        self.upstreams.push(upstream);
     }
 
     /// The upstreams, in the order of the files.
@@ -81,7 +76,7 @@ impl GatewaySettings {
     }
 
     /// Finds the upstream of a request. `host` is without its port and in small letters.
-    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch<'_> {
+    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch {
         let spellings = Spellings::of(path);
         let mut found = spellings.iter().map(|spelling| self.upstream_of(host, spelling.text()));
         let first = found.next().flatten();
@@ -89,8 +84,7 @@ impl GatewaySettings {
         if found.any(|other| other != first) {
             return RouteMatch::Ambiguous;
         }
-        let upstream = first.and_then(|number| self.upstreams.get(number));
-        upstream.map_or(RouteMatch::None, RouteMatch::Upstream)
+        first.map_or(RouteMatch::None, RouteMatch::Upstream)
     }
 
     /// The number of the upstream of a path in normal spelling.
@@ -107,10 +101,10 @@ impl GatewaySettings {
 }
 
 /// The result of looking for a route.
-#[derive(Clone, Copy, Debug)]
-pub enum RouteMatch<'a> {
-    /// The upstream to send the request to.
-    Upstream(&'a Arc<UpstreamSettings>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteMatch {
+    /// The index of the upstream to send the request to.
+    Upstream(usize),
     /// No route matches.
     None,
     /// Servers disagree about the meaning of the path, and its readings have different routes.

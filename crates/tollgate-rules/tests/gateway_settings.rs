@@ -24,7 +24,7 @@ fn rules_of(compilation: Compilation) -> RuleSet {
 
 fn route_of(gateway: &GatewaySettings, path: &str) -> String {
     match gateway.route(None, path) {
-        RouteMatch::Upstream(upstream) => upstream.name.to_string(),
+        RouteMatch::Upstream(number) => gateway.upstreams()[number].name.to_string(),
         other => format!("{other:?}"),
     }
 }
@@ -69,7 +69,7 @@ fn one_upstream_needs_no_routes() {
     let rules = rules_of(compiled(&[RULE, "upstreams: { app: \"http://127.0.0.1:3000\" }"]));
     assert_eq!(route_of(&rules.settings().gateway, "/any"), "app");
     let rules = rules_of(compiled(&[RULE]));
-    assert_eq!(rules.settings().gateway, GatewaySettings::default());
+    assert_eq!(*rules.settings().gateway, GatewaySettings::default());
     assert_eq!(route_of(&rules.settings().gateway, "/any"), "None");
 }
 

@@ -84,6 +84,7 @@ impl<'a> AssembledServer<'a> {
             changes: ChangeConfirmer::new(core.store.clone()),
             timing: &timing,
             missing_facts: settings.missing_facts,
+            upstream: settings.upstream.as_ref(),
             tokens,
             has_certificate: certificate.is_some(),
             is_unix_socket: false,
@@ -96,7 +97,7 @@ impl<'a> AssembledServer<'a> {
         let mut listeners = Vec::with_capacity(LISTENERS.len());
         for (entry, address) in settings.listeners.iter() {
             let (service, caps) = match entry.plane {
-                ListenerPlane::Data(build) => {
+                ListenerPlane::Data(build) | ListenerPlane::Gateway(build) => {
                     context.is_unix_socket = address.is_unix_socket();
                     (build(&context), ConnectionCaps::new(connections, per_ip))
                 }

@@ -30,7 +30,11 @@ pub(super) fn read(files: &RulesFiles<'_, '_>) -> GatewaySettings {
     }
     match &upstreams.list[..] {
         [] => GatewaySettings::default(),
-        [only] => GatewaySettings::all_to(only.settings.clone()),
+        [only] => {
+            let mut settings = GatewaySettings::default();
+            settings.add_fallback(only.settings.clone());
+            settings
+        }
         [first, second, ..] => {
             let problem = Problem::new("there are several upstreams and no `routes`");
             let name = first.settings.name.clone();

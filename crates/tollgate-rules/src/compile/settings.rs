@@ -1,6 +1,8 @@
 //! The settings of a file beside its rules: `exempt`, `headers`, `log_keys`; the gateway's are in
 //! `gateway`.
 
+use std::sync::Arc;
+
 use tollgate::headers::Dialect;
 
 use crate::Problem;
@@ -39,7 +41,7 @@ pub(super) fn read(files: &RulesFiles<'_, '_>, tiers: &WrittenTiers<'_>) -> Rule
             exempt(files.context(file), node, &mut settings);
         }
     }
-    settings.gateway = gateway::read(files);
+    settings.gateway = Arc::new(gateway::read(files));
     settings
 }
 

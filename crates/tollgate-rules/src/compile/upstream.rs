@@ -18,7 +18,7 @@ use super::{named_file, quantities};
 /// defaults.
 pub(super) fn read(context: CompileContext<'_>, name: &str, node: &YamlNode) -> UpstreamSettings {
     let addresses = match node.text() {
-        Some(_) => context.read(node, str::parse).into_iter().collect(),
+        Some(_) => context.read(node, UpstreamUrl::parse).into_iter().collect(),
         None => node.get("addresses").map(|node| addresses(context, node)).unwrap_or_default(),
     };
     let mut settings = UpstreamSettings::new(name, addresses);
@@ -57,7 +57,7 @@ fn addresses(context: CompileContext<'_>, node: &YamlNode) -> Vec<UpstreamUrl> {
     let mut known = HashSet::new();
     let mut urls = Vec::new();
     for item in each {
-        let Some(url) = context.read(item, str::parse::<UpstreamUrl>) else { continue };
+        let Some(url) = context.read(item, UpstreamUrl::parse) else { continue };
         if !known.insert(url.clone()) {
             let problem = Problem::new(format!("the address {url} is given twice"));
             context.error(item.span, problem.hint("write each address once"));

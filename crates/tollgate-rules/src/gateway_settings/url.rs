@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
 use crate::Problem;
 
@@ -20,11 +19,10 @@ pub struct UpstreamUrl {
 /// The advice for a text that is no URL of a server.
 const HINT: &str = "write `http://127.0.0.1:3000`, `http://[::1]:3000` or `https://app.example`";
 
-impl FromStr for UpstreamUrl {
-    type Err = Problem;
-
-    /// Reads a URL. A message repeats neither credentials nor a query, which may be secret.
-    fn from_str(text: &str) -> Result<UpstreamUrl, Problem> {
+impl UpstreamUrl {
+    /// Parses `http://127.0.0.1:3000` or `https://app.example`. A message repeats neither credentials nor a query, which
+    /// may be secret.
+    pub fn parse(text: &str) -> Result<UpstreamUrl, Problem> {
         if text.contains('@') {
             return Err(Problem::new("the address of a server has no user and no password")
                 .hint("leave out what stands before `@`; the gateway does not send it"));
