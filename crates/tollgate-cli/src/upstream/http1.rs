@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -78,6 +79,7 @@ impl Http1Connection {
         mut self,
         mut request: Request<OutgoingBody>,
     ) -> Result<ForwardedResponse, SendFailure> {
+        complete_fields(&mut request, &self.server);
         let sent = request.body_mut().watch_end();
         let mut response = match self.sender.try_send_request(request).await {
             Ok(response) => response,
@@ -101,6 +103,22 @@ impl Http1Connection {
             false => UpstreamBody::Http1(body),
         };
         Ok(ForwardedResponse { response: Response::from_parts(head, body), tunnel: None })
+    }
+}
+
+/// Adds the fields that an HTTP/1.1 connection needs.
+fn complete_fields(request: &mut Request<OutgoingBody>, server: &UpstreamServer) {
+    // hyper sends no body with GET unless it is told that there is one.
+    let is_chunked = request.body().size_hint().exact().is_none();
+    let fields = request.headers_mut();
+    if is_chunked && !fields.contains_key(CONTENT_LENGTH) {
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if !fields.contains_key(HOST) {
+        fields.insert(HOST, server.host.clone());
+    }
+    if fields.contains_key(TE) && !fields.contains_key(CONNECTION) {
+        fields.insert(CONNECTION, HeaderValue::from_static("te"));
     }
 }
 
