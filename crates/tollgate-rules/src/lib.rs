@@ -54,6 +54,14 @@ pub mod calendar;
 
 pub mod limit_spec;
 
+pub mod cost_source;
+
+pub mod json_path;
+
+pub mod json_reader;
+
+pub mod request_json;
+
 pub mod rule;
 
 pub mod rule_set;
@@ -125,6 +133,7 @@ pub use observer::{DecidedRequest, RuleVerdict, RulesObserver};
 pub use overrides::OverrideChange;
 pub use plan::Enforcement;
 pub use problem::Problem;
+pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
     ReservationAnswer, ReservationId, ReserveError, SettleError, SettlementCharges,
 };

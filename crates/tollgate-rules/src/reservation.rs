@@ -440,7 +440,10 @@ fn charges<'o>(
             receipt: outcome.receipt(),
             settled: settled(planned),
             cost_header: match &plan.rule(planned).cost {
-                Cost::Reserve { actual, .. } => actual.clone(),
+                Cost::Reserve { actual: Some(actual), .. } => match &**actual {
+                    crate::cost_source::ActualCost::Header(name) => Some(name.clone()),
+                    _ => None,
+                },
                 _ => None,
             },
             terms: plan.rule(planned).terms,
