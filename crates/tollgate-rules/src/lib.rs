@@ -62,6 +62,8 @@ pub mod json_reader;
 
 pub mod request_json;
 
+pub mod response_meter;
+
 pub mod rule;
 
 pub mod rule_set;
@@ -102,6 +104,7 @@ pub mod problem;
 
 pub mod import;
 
+mod event_stream;
 mod lints;
 mod missing_facts;
 mod normalized_facts;
@@ -135,8 +138,10 @@ pub use plan::Enforcement;
 pub use problem::Problem;
 pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    ReservationAnswer, ReservationId, ReserveError, SettleError, SettlementCharges,
+    DueCharges, MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseHead,
+    SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
 };
+pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;

@@ -93,6 +93,14 @@ impl Rule {
         }
     }
 
+    /// The place in the response that has the true cost.
+    pub(crate) fn actual_cost(&self) -> Option<&Arc<ActualCost>> {
+        match &self.cost {
+            Cost::Reserve { actual, .. } => actual.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The paths in the body of a request that its cost is estimated by.
     pub(crate) fn request_paths(&self) -> impl Iterator<Item = &JsonPath> {
         let reserve = match &self.cost {
