@@ -22,6 +22,7 @@ mod hostile;
 mod jwt;
 mod live;
 mod many_requests;
+mod metering;
 mod model;
 mod reference;
 mod sources;
