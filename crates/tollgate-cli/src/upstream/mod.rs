@@ -14,4 +14,5 @@ pub(crate) mod registry;
 pub(crate) use body::{OutgoingBody, UpstreamBody};
 pub(crate) use error::ForwardError;
 pub(crate) use forwarder::{ForwardedResponse, Forwarder};
+pub(crate) use http1::Http1Connection;
 pub(crate) use registry::UpstreamRegistry;

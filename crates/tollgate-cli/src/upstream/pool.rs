@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::task::Context;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -39,24 +38,19 @@ struct IdleConnection {
     since: Instant,
 }
 
-/// Takes an idle connection that is still open.
-pub(super) fn take(server: &UpstreamServer, context: &mut Context<'_>) -> Option<Http1Connection> {
-    loop {
-        let mut last = POOL.with_borrow_mut(|pool| pool.idle.get_mut(&server.id)?.pop())?;
-        if last.connection.is_usable(context) {
-            return Some(last.connection);
-        }
-    }
+/// Takes the connection that was used last.
+pub(super) fn take(server: &UpstreamServer) -> Option<Http1Connection> {
+    POOL.with_borrow_mut(|pool| Some(pool.idle.get_mut(&server.id)?.pop()?.connection))
 }
 
-/// Keeps a connection that can serve another request.
-pub(super) fn put(server: &UpstreamServer, connection: Http1Connection) {
+/// Keeps a connection for the next request.
+pub(super) fn put(connection: Http1Connection) {
     POOL.with_borrow_mut(|pool| {
         if !pool.has_sweeper {
             pool.has_sweeper = true;
             tokio::spawn(sweep());
         }
-        let idle = pool.idle.entry(server.id).or_default();
+        let idle = pool.idle.entry(connection.server_id()).or_default();
         if idle.len() < IDLE_CONNECTIONS_MAX {
             idle.push(IdleConnection { connection, since: Instant::now() });
         }

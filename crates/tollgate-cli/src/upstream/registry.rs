@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use tollgate_rules::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 
 /// One server of an upstream.
@@ -13,12 +14,27 @@ pub(crate) struct UpstreamServer {
     /// Unique in this process; pools find their connections by it.
     pub(super) id: u64,
     pub(crate) url: UpstreamUrl,
+    /// The `Host` of requests that come without one.
+    pub(super) host: HeaderValue,
 }
 
 impl UpstreamServer {
     fn new(url: UpstreamUrl) -> UpstreamServer {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
-        UpstreamServer { id: SERVERS.fetch_add(1, Ordering::Relaxed), url }
+        let host = HeaderValue::try_from(host_of(&url)).expect("the host of a URL is visible text");
+        UpstreamServer { id: SERVERS.fetch_add(1, Ordering::Relaxed), url, host }
+    }
+}
+
+/// The `Host` of requests to this URL.
+fn host_of(url: &UpstreamUrl) -> String {
+    let host = match url.host.contains(':') {
+        true => format!("[{}]", url.host),
+        false => url.host.to_string(),
+    };
+    match (url.tls, url.port) {
+        (false, 80) | (true, 443) => host,
+        (_, port) => format!("{host}:{port}"),
     }
 }
 
@@ -129,6 +145,28 @@ impl RegistryVersion {
             },
             RouteMatch::None => UpstreamMatch::NoRoute,
             RouteMatch::Ambiguous => UpstreamMatch::AmbiguousPath,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_server_has_no_default_port() {
+        let rows = [
+            ("http://app", "app"),
+            ("http://app:80", "app"),
+            ("https://app", "app"),
+            ("https://app:80", "app:80"),
+            ("http://127.0.0.1:3000", "127.0.0.1:3000"),
+            ("http://[::1]", "[::1]"),
+            ("http://[::1]:3000", "[::1]:3000"),
+        ];
+        for (url, host) in rows {
+            let server = UpstreamServer::new(UpstreamUrl::parse(url).unwrap());
+            assert_eq!(server.host, host, "{url}");
         }
     }
 }

@@ -7,14 +7,17 @@
 //!       proxy_service.rs     finds the upstream and forwards (crate::upstream)
 //! ```
 
+mod caller_fields;
 mod client_body;
 mod client_response;
 mod error_reply;
 mod forwarded_fields;
 mod gateway_service;
 mod hop_fields;
+pub(crate) mod overload;
 mod protocol;
 mod proxy_service;
+mod request_check;
 mod tunnel;
 
 use std::sync::Arc;
@@ -25,14 +28,18 @@ use crate::data_plane::DataContext;
 use crate::listeners::service::ListenerService;
 use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
+use overload::{OverloadCounts, WorkerBounds};
 use protocol::GatewayProtocol;
 
 /// The parts of the gateway that all connections share.
 pub(super) struct GatewayParts {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) registry: UpstreamRegistry,
+    /// The bounds on requests of each worker.
+    pub(super) bounds: WorkerBounds,
+    overload: Arc<OverloadCounts>,
     /// True if clients connect by TLS.
-    pub(super) is_tls: bool,
+    is_tls: bool,
 }
 
 /// The gateway's listener.
@@ -41,6 +48,8 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let settings = gatekeeper.rules().settings().gateway.clone();
     let parts = Arc::new(GatewayParts {
         registry: UpstreamRegistry::new(&settings, context.upstream.cloned()),
+        bounds: context.gateway_bounds,
+        overload: Arc::default(),
         is_tls: context.has_certificate,
         gatekeeper,
     });

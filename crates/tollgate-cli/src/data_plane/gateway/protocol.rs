@@ -70,7 +70,7 @@ impl Protocol for GatewayProtocol {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (io, left) = ActivityStream::new(stream, Bytes::new(), &activity);
-        let client = Arc::new(ClientConnection::new(peer, activity));
+        let client = Arc::new(ClientConnection::new(peer.ip(), self.parts.is_tls, activity));
         let service = GatewayService::new(&self, &client);
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         obey_orders(connection, &client.activity).await;

@@ -1,42 +1,34 @@
 //! Tunnels: connections that switched to another protocol, such as WebSocket. Bytes pass in both directions until either
 //! side closes.
 
-use bytes::Bytes;
-use hyper::client::conn::http1::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::io::copy_bidirectional;
 
 use crate::listeners::watchdog::ConnectionActivity;
+use crate::upstream::Http1Connection;
 
-/// Anything that bytes can be read from and written to.
-pub(super) trait DuplexStream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> DuplexStream for T {}
-
-/// A tunnel that begins when the client's connection has switched.
+/// A tunnel that begins when both connections have switched.
 pub(super) struct Tunnel {
     client: OnUpgrade,
-    upstream: Box<dyn DuplexStream>,
-    /// Bytes that the upstream sent right after its response.
-    received: Bytes,
+    upstream: OnUpgrade,
+    /// Dropping it would close the connection.
+    _upstream_connection: Http1Connection,
 }
 
 impl Tunnel {
-    pub(super) fn new<S>(client: OnUpgrade, upstream: Parts<TokioIo<S>>) -> Tunnel
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let received = upstream.read_buf;
-        Tunnel { client, upstream: Box::new(upstream.io.into_inner()), received }
+    pub(super) fn new(
+        client: OnUpgrade,
+        (upstream, connection): (OnUpgrade, Http1Connection),
+    ) -> Tunnel {
+        Tunnel { client, upstream, _upstream_connection: connection }
     }
 
     /// Passes bytes on until either side closes.
-    pub(super) async fn run(mut self, _activity: &ConnectionActivity) {
-        let Ok(client) = self.client.await else { return };
-        let mut client = TokioIo::new(client);
-        if client.write_all(&self.received).await.is_ok() {
-            // An error means that one side is gone; there is nobody to tell.
-            let _ = copy_bidirectional(&mut client, &mut self.upstream).await;
-        }
+    pub(super) async fn run(self, _activity: &ConnectionActivity) {
+        let (Ok(client), Ok(upstream)) = (self.client.await, self.upstream.await) else { return };
+        let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+        // An error means that one side is gone; there is nobody to tell.
+        let _ = copy_bidirectional(&mut client, &mut upstream).await;
     }
 }
