@@ -42,13 +42,17 @@ impl GatewayProtocol {
         context: &DataContext<'_>,
         responses: Arc<ResponseCounts>,
     ) -> GatewayProtocol {
+        let mut builder = connection_builder(STREAMS_MAX);
+        // A client that closes has left: what it asked for may be expensive, and is given up. The kernel does not tell
+        // this from a client that has only finished sending.
+        builder.http1().half_close(false);
         GatewayProtocol {
             parts,
             layer,
             timeouts: context.timeouts,
             stopping: context.stopping.clone(),
             responses,
-            builder: connection_builder(STREAMS_MAX),
+            builder,
         }
     }
 }

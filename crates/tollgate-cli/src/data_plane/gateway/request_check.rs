@@ -66,8 +66,10 @@ fn check_target(head: &request::Parts) -> Result<(), RequestProblem> {
     }
     let is_url = head.uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let path = head.uri.path();
+    // Servers decode other bytes differently, and some refuse the whole connection.
+    let is_ascii = head.uri.path_and_query().is_none_or(|target| target.as_str().is_ascii());
     let is_path = path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS);
-    if is_url && is_path { Ok(()) } else { Err(TARGET) }
+    if is_url && is_path && is_ascii { Ok(()) } else { Err(TARGET) }
 }
 
 fn check_host(head: &request::Parts) -> Result<(), RequestProblem> {
@@ -137,6 +139,8 @@ mod tests {
             ("GET", "http://h/a", Ok(())),
             ("GET", "https://h", Ok(())),
             ("OPTIONS", "*", Ok(())),
+            ("GET", "/ä", Err(TARGET)),
+            ("GET", "/a?ä", Err(TARGET)),
             ("PURGE", "/", Ok(())),
             ("GET", "*", Err(TARGET)),
             ("GET", "ftp://h/a", Err(TARGET)),
