@@ -12,6 +12,7 @@ mod http2_clients;
 mod http2_corpus;
 mod http2_wire;
 mod load;
+mod restarts;
 mod spellings;
 mod streams;
 mod wire_client;
