@@ -13,6 +13,7 @@ mod http2_corpus;
 mod http2_wire;
 mod llm_budgets;
 mod load;
+mod restarts;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
