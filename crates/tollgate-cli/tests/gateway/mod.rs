@@ -11,6 +11,7 @@ mod http2_clients;
 mod http2_corpus;
 mod http2_wire;
 mod load;
+mod mutations;
 mod restarts;
 mod spellings;
 mod streams;
