@@ -62,3 +62,28 @@ impl<T: PacedClient> LoadGenerator<T> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::http::PacedHttpClient;
+    use crate::generator::requests::EncodedRequests;
+    use crate::generator::upstream::BenchUpstream;
+    use crate::rounds::SampleTiming;
+
+    #[test]
+    fn a_request_that_waits_for_a_connection_shows_the_wait() {
+        let mut upstream = BenchUpstream::listen().unwrap();
+        let load = LoadSpec {
+            address: upstream.address().into(),
+            server: std::process::id(),
+            connections: 1,
+            span: SampleTiming { warm_up: Duration::ZERO, duration: Duration::from_millis(20) },
+        };
+        let requests = EncodedRequests::generate(1, |_| "GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let client = |index| PacedHttpClient::new(&requests, index);
+        // No connection can do a hundred million a second, so the schedule is ahead of the answers from the beginning.
+        let sample = measure_paced(&load, 1e8, client, || upstream.serve()).unwrap();
+        assert!(sample.p99_us > 10_000.0, "{sample:?}");
+    }
+}
