@@ -5,12 +5,14 @@
 
 mod example;
 mod proxies;
+mod raw_upstream;
 mod upstream;
 
 use std::path::{Path, PathBuf};
 
 pub use example::ExampleFiles;
 pub use proxies::ProxyProcess;
+pub use raw_upstream::{RawConversation, RawUpstream};
 pub use upstream::{UPSTREAM_BODY, Upstream, UpstreamRequest};
 
 /// The program `envoy`.

@@ -21,7 +21,7 @@ use super::client_response::ClientResponseBody;
 use super::error_reply;
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
-use super::overload::{self, QueuedRequest, RequestPlace};
+use super::overload::{self, OverloadWait, RequestPlace};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
@@ -116,7 +116,7 @@ enum RequestStep {
     /// The layer decides about it.
     Decide(<LimitedProxy as Service<Request<ClientBody>>>::Future, RequestPlace),
     /// It waits until there is room.
-    Wait(Box<(QueuedRequest, LimitedProxy, Request<ClientBody>)>),
+    Wait(Box<(OverloadWait, LimitedProxy, Request<ClientBody>)>),
 }
 
 impl RequestStep {
