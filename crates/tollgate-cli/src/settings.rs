@@ -228,6 +228,37 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_connections_per_ip: NonZeroUsize,
 
+    /// Maximum number of requests that the gateway forwards at the same time
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_GATEWAY_MAX_REQUESTS",
+        default_value = "10000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_requests: NonZeroUsize,
+
+    /// Maximum number of requests that wait until the gateway can forward them; further ones get 503
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_GATEWAY_MAX_WAITING",
+        default_value = "1000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_waiting: usize,
+
+    /// Longest wait of a request until the gateway can forward it
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_GATEWAY_MAX_WAIT",
+        default_value = "1s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_wait: Duration,
+
     /// Number of worker threads; one per CPU by default
     #[arg(
         long,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use check_service::CheckService;
+use gateway::overload::WorkerBounds;
 use tollgate_rules::UpstreamUrl;
 
 use crate::listeners::header_fields;
@@ -45,6 +46,8 @@ pub(crate) struct DataContext<'a> {
     pub(crate) missing_facts: OnMissingFacts,
     /// The gateway's upstream of requests that no route matches.
     pub(crate) upstream: Option<&'a UpstreamUrl>,
+    /// The gateway's bounds on requests, for each worker.
+    pub(crate) gateway_bounds: WorkerBounds,
     /// Accepted tokens; `None` admits every client that reaches a listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// True if the listeners use TLS.

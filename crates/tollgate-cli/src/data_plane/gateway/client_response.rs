@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tollgate_tower::GatedBody;
 
+use super::overload::RequestPlace;
 use crate::listeners::response_body::InFlightRequest;
 use crate::upstream::UpstreamBody;
 use crate::upstream::body::BodyStreamError;
@@ -16,6 +17,8 @@ use crate::upstream::body::BodyStreamError;
 pub(super) struct ClientResponseBody {
     body: GatedBody<UpstreamBody>,
     in_flight: Option<InFlightRequest>,
+    /// The place among the requests in progress.
+    place: Option<RequestPlace>,
     /// The period in which the last piece began to wait.
     waiting_since: Option<usize>,
 }
@@ -23,7 +26,7 @@ pub(super) struct ClientResponseBody {
 impl ClientResponseBody {
     /// A body that passed the layer.
     pub(super) fn gated(body: GatedBody<UpstreamBody>) -> ClientResponseBody {
-        ClientResponseBody { body, in_flight: None, waiting_since: None }
+        ClientResponseBody { body, in_flight: None, place: None, waiting_since: None }
     }
 
     /// A whole body of the gateway itself.
@@ -32,8 +35,9 @@ impl ClientResponseBody {
     }
 
     /// Counts the request as in flight until the body has ended.
-    pub(super) fn hold(&mut self, in_flight: InFlightRequest) {
+    pub(super) fn hold(&mut self, in_flight: InFlightRequest, place: Option<RequestPlace>) {
         self.in_flight = Some(in_flight);
+        self.place = place;
     }
 
     fn piece_taken(&mut self) {

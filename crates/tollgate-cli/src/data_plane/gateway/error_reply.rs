@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
+use super::overload::OverloadRefusal;
 use super::request_check::RequestProblem;
 use crate::upstream::ForwardError;
 
@@ -25,6 +26,15 @@ pub(super) fn not_forwarded(reason: RequestProblem) -> Response<Bytes> {
         response.headers_mut().insert(ALLOW, methods);
     }
     response
+}
+
+/// The response to a request that the gateway has no room for.
+pub(super) fn overloaded(refusal: OverloadRefusal) -> Response<Bytes> {
+    let (code, message) = match refusal {
+        OverloadRefusal::QueueFull => ("queue_full", "Too many requests are waiting."),
+        OverloadRefusal::WaitedTooLong => ("queue_timeout", "The request has waited too long."),
+    };
+    problem(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 
 fn problem(status: StatusCode, code: &str, message: &str) -> Response<Bytes> {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, Version, request};
 use hyper::body::{Body as _, Incoming};
@@ -20,6 +21,7 @@ use super::client_response::ClientResponseBody;
 use super::error_reply;
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
+use super::overload::{self, QueuedRequest, RequestPlace};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
@@ -67,7 +69,7 @@ pub(super) struct GatewayService {
     protocol: Arc<GatewayProtocol>,
     client: Arc<ClientConnection>,
     /// The layer around the proxy. Each connection has a copy, so that no count is shared by all processors.
-    limited: RefCell<RateLimit<ProxyService>>,
+    limited: RefCell<LimitedProxy>,
 }
 
 impl GatewayService {
@@ -80,6 +82,18 @@ impl GatewayService {
         GatewayService { protocol: protocol.clone(), client: client.clone(), limited }
     }
 
+    /// Lets the layer decide about a request, as soon as there is room for it.
+    fn begin(&self, request: Request<ClientBody>) -> RequestStep {
+        let parts = &self.protocol.parts;
+        match overload::enter(parts.bounds, &parts.overload) {
+            Ok(place) => RequestStep::Decide(self.limited.borrow_mut().call(request), place),
+            Err(Ok(queued)) => {
+                RequestStep::Wait(Box::new((queued, self.limited.borrow().clone(), request)))
+            }
+            Err(Err(refusal)) => RequestStep::Respond(error_reply::overloaded(refusal)),
+        }
+    }
+
     /// Checks the head of a request and removes the fields that concern the connection alone.
     fn clean(
         &self,
@@ -89,6 +103,43 @@ impl GatewayService {
         request_check::check(head, has_body)?;
         let rules = self.protocol.parts.gatekeeper.rules();
         hop_fields::remove_from_request(head, &rules.settings().identify, has_body)
+    }
+}
+
+/// A service with the layer around it.
+type LimitedProxy = RateLimit<ProxyService>;
+
+/// The next step of a request.
+enum RequestStep {
+    /// The gateway answers it.
+    Respond(Response<Bytes>),
+    /// The layer decides about it.
+    Decide(<LimitedProxy as Service<Request<ClientBody>>>::Future, RequestPlace),
+    /// It waits until there is room.
+    Wait(Box<(QueuedRequest, LimitedProxy, Request<ClientBody>)>),
+}
+
+impl RequestStep {
+    /// The response, and the place of the request while it is in progress.
+    async fn response(self) -> (Response<ClientResponseBody>, Option<RequestPlace>) {
+        let (answer, place) = match self {
+            RequestStep::Respond(response) => {
+                return (response.map(ClientResponseBody::whole), None);
+            }
+            RequestStep::Decide(answer, place) => (answer, place),
+            RequestStep::Wait(waiting) => {
+                let (queued, mut limited, request) = *waiting;
+                match queued.await {
+                    Ok(place) => (limited.call(request), place),
+                    Err(refusal) => {
+                        let response = error_reply::overloaded(refusal);
+                        return (response.map(ClientResponseBody::whole), None);
+                    }
+                }
+            }
+        };
+        let Ok(response) = answer.await;
+        (response.map(ClientResponseBody::gated), Some(place))
     }
 }
 
@@ -104,29 +155,23 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         let (mut head, incoming) = request.into_parts();
         let has_body = !incoming.is_end_stream();
         let body = ClientBody::new(incoming, &protocol);
-        let answer = match self.clean(&mut head, has_body) {
-            Err(problem) => Err(error_reply::not_forwarded(problem)),
+        let step = match self.clean(&mut head, has_body) {
+            Err(problem) => RequestStep::Respond(error_reply::not_forwarded(problem)),
             Ok(upgrade) => {
                 head.extensions.insert(PeerAddr(self.client.peer));
                 if let Some(upgrade) = upgrade {
                     head.extensions.insert(upgrade);
                 }
-                Ok(self.limited.borrow_mut().call(Request::from_parts(head, body)))
+                self.begin(Request::from_parts(head, body))
             }
         };
         Box::pin(async move {
-            let mut response = match answer {
-                Err(response) => response.map(ClientResponseBody::whole),
-                Ok(answer) => {
-                    let Ok(response) = answer.await;
-                    response.map(ClientResponseBody::gated)
-                }
-            };
+            let (mut response, place) = step.response().await;
             protocol.responses.count(response.status());
             if version < Version::HTTP_2 && protocol.stopping.load(Ordering::Relaxed) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            response.body_mut().hold(in_flight);
+            response.body_mut().hold(in_flight, place);
             Ok(response)
         })
     }

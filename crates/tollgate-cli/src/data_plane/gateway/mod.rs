@@ -14,6 +14,7 @@ mod error_reply;
 mod forwarded_fields;
 mod gateway_service;
 mod hop_fields;
+pub(crate) mod overload;
 mod protocol;
 mod proxy_service;
 mod request_check;
@@ -27,12 +28,16 @@ use crate::data_plane::DataContext;
 use crate::listeners::service::ListenerService;
 use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
+use overload::{OverloadCounts, WorkerBounds};
 use protocol::GatewayProtocol;
 
 /// The parts of the gateway that all connections share.
 pub(super) struct GatewayParts {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) registry: UpstreamRegistry,
+    /// The bounds on requests of each worker.
+    pub(super) bounds: WorkerBounds,
+    overload: Arc<OverloadCounts>,
     /// True if clients connect by TLS.
     is_tls: bool,
 }
@@ -43,6 +48,8 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let settings = gatekeeper.rules().settings().gateway.clone();
     let parts = Arc::new(GatewayParts {
         registry: UpstreamRegistry::new(&settings, context.upstream.cloned()),
+        bounds: context.gateway_bounds,
+        overload: Arc::default(),
         is_tls: context.has_certificate,
         gatekeeper,
     });

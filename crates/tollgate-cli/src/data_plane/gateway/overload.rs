@@ -17,18 +17,18 @@ use tokio::time::Sleep;
 
 /// The bounds of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WorkerBounds {
+pub(crate) struct WorkerBounds {
     /// Most requests in progress.
-    pub(super) requests_max: usize,
+    pub(crate) requests_max: usize,
     /// Most requests that wait.
-    pub(super) waiting_max: usize,
+    pub(crate) waiting_max: usize,
     /// Longest wait.
-    pub(super) wait_max: Duration,
+    pub(crate) wait_max: Duration,
 }
 
 impl WorkerBounds {
     /// Divides the bounds of the gateway among its workers, rounded up.
-    pub(super) fn share(self, workers: usize) -> WorkerBounds {
+    pub(crate) fn share(self, workers: usize) -> WorkerBounds {
         WorkerBounds {
             requests_max: self.requests_max.div_ceil(workers.max(1)),
             waiting_max: self.waiting_max.div_ceil(workers.max(1)),
@@ -194,8 +194,7 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
-    const BOUNDS: WorkerBounds =
-        WorkerBounds { requests_max: 2, waiting_max: 2, wait_max: HOUR };
+    const BOUNDS: WorkerBounds = WorkerBounds { requests_max: 2, waiting_max: 2, wait_max: HOUR };
 
     fn queue_lengths() -> (usize, usize) {
         QUEUE.with_borrow(|queue| (queue.in_progress, queue.waiting.len()))
