@@ -5,6 +5,7 @@
 
 pub(crate) mod body;
 mod connector;
+pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod forwarder;
 mod http1;

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::counters::UpstreamCounters;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tollgate_rules::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
@@ -43,6 +44,7 @@ fn host_of(url: &UpstreamUrl) -> String {
 pub(crate) struct UpstreamState {
     pub(crate) settings: Arc<UpstreamSettings>,
     pub(super) servers: Vec<Arc<UpstreamServer>>,
+    pub(crate) counters: Arc<UpstreamCounters>,
 }
 
 /// The upstreams of one version of the settings.
@@ -100,6 +102,11 @@ impl UpstreamRegistry {
         version.find(host, path)
     }
 
+    /// All upstreams of the version in use.
+    pub(crate) fn upstreams(&self) -> Vec<Arc<UpstreamState>> {
+        self.current.load().upstreams.clone()
+    }
+
     /// Builds the version for newer settings.
     #[cold]
     fn follow(&self, settings: &Arc<GatewaySettings>) {
@@ -131,7 +138,8 @@ impl RegistryVersion {
                 known.unwrap_or_else(|| Arc::new(UpstreamServer::new(url.clone())))
             };
             let servers = upstream.addresses.iter().map(server).collect();
-            Arc::new(UpstreamState { settings: upstream.clone(), servers })
+            let counters = known.map(|state| state.counters.clone()).unwrap_or_default();
+            Arc::new(UpstreamState { settings: upstream.clone(), servers, counters })
         };
         let upstreams = settings.upstreams.iter().map(state).collect();
         RegistryVersion { source: source.clone(), settings, upstreams }
