@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use crate::descriptors::{ACT, DescriptorEntry};
 use crate::identify::network;
+use crate::request_json::RequestJson;
 
 /// The known facts of one request. Everything is optional: a rule whose key needs a missing fact
 /// does not apply.
@@ -28,6 +29,10 @@ pub struct Facts<'a> {
     pub api_key: Option<&'a str>,
     /// Header fields, asked for only by rules that need them.
     pub headers: Option<&'a dyn Headers>,
+    /// The length of the request's body.
+    pub request_bytes: Option<u64>,
+    /// Numbers in the request's JSON body, for rules that [need](crate::RuleSet::request_json_reader) them.
+    pub request_json: Option<&'a RequestJson>,
     /// The domain, if the request is a descriptor.
     pub domain: Option<&'a str>,
     /// The entries of the descriptor.
@@ -77,6 +82,8 @@ impl fmt::Debug for Facts<'_> {
             ("tier", self.tier.is_some()),
             ("api_key", self.api_key.is_some()),
             ("headers", self.headers.is_some()),
+            ("request_bytes", self.request_bytes.is_some()),
+            ("request_json", self.request_json.is_some()),
             ("domain", self.domain.is_some()),
             ("entries", !self.entries.is_empty()),
         ];

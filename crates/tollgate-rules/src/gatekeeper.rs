@@ -27,7 +27,7 @@ use crate::facts::Facts;
 use crate::observer::{DecidedRequest, RuleVerdicts, RulesObserver};
 use crate::overflow::OverflowTable;
 use crate::plan::RequestPlan;
-use crate::reservation::Reservations;
+use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
 
 pub(crate) use store_call::StoreCall;
@@ -42,6 +42,7 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     store: S,
     clock: C,
     pub(crate) reservations: Reservations,
+    pub(crate) settlements: SettlementTally,
     /// Limits stated in requests of descriptors.
     pub(crate) stated: StatedLimitTable,
     overflow: OverflowTable,
@@ -164,6 +165,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             store,
             clock,
             reservations: Reservations::default(),
+            settlements: SettlementTally::default(),
             stated: StatedLimitTable::default(),
             overflow: OverflowTable::default(),
             counts: GatekeeperCounters::default(),

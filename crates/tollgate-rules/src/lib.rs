@@ -54,6 +54,16 @@ pub mod calendar;
 
 pub mod limit_spec;
 
+pub mod cost_source;
+
+pub mod json_path;
+
+pub mod json_reader;
+
+pub mod request_json;
+
+pub mod response_meter;
+
 pub mod rule;
 
 pub mod rule_set;
@@ -94,6 +104,7 @@ pub mod problem;
 
 pub mod import;
 
+mod event_stream;
 mod lints;
 mod missing_facts;
 mod normalized_facts;
@@ -125,9 +136,12 @@ pub use observer::{DecidedRequest, RuleVerdict, RulesObserver};
 pub use overrides::OverrideChange;
 pub use plan::Enforcement;
 pub use problem::Problem;
+pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    ReservationAnswer, ReservationId, ReserveError, SettleError, SettlementCharges,
+    DueCharges, MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseHead,
+    SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
 };
+pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;
 pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;

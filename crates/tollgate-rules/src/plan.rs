@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 
+use crate::cost_source::ActualCost;
 use crate::descriptors::Unit;
 use crate::facts::Facts;
 use crate::gatekeeper::Ask;
@@ -173,6 +174,12 @@ impl<'a> RequestPlan<'a> {
     /// Returns true if a rule of the plan bans callers after refusals.
     pub(crate) fn has_ban(&self) -> bool {
         self.limits.iter().any(|one| one.rule.ban.is_some())
+    }
+
+    /// Returns true if a number in the body of the response decides the cost.
+    pub(crate) fn reads_response(&self) -> bool {
+        let in_json = |actual: &Arc<ActualCost>| matches!(&**actual, ActualCost::Json(_));
+        self.limits.iter().any(|one| one.rule.actual_cost().is_some_and(in_json))
     }
 
     /// Returns true if the request gets an error: it needs facts, and rules were skipped while no

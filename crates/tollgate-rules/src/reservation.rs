@@ -5,6 +5,7 @@
 //! done. After its deadline the charge stands, so that a client that never returns holds nothing
 //! open.
 
+mod settlement;
 mod table;
 
 use std::fmt;
@@ -17,14 +18,17 @@ use tollgate::{
 };
 
 use crate::answer::{Answer, Binding, PlanDecision};
+use crate::cost_source::ActualCost;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::plan::RequestPlan;
-use crate::rule::{Cost, Rule};
 use table::{
     ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable, SharedKeys,
 };
 use tollgate::store::join::join_all;
 
+pub use settlement::{
+    DueCharges, MeteredCharges, ResponseHead, SettlementCharges, SettlementOutcome, SettlementTally,
+};
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 
 /// The longest time that a reservation may stay open.
@@ -60,6 +64,8 @@ pub struct ReservationAnswer {
     pub answer: Answer,
     /// The id to settle it by; `None` when refused.
     pub id: Option<ReservationId>,
+    /// True if a number in the body of the response decides the cost, so that it must not be compressed.
+    pub reads_response: bool,
 }
 
 /// The reason why nothing can be reserved, whatever the limits say.
@@ -98,15 +104,10 @@ struct ReservedCharge {
     receipt: Receipt,
     /// True if the true cost replaces this charge.
     settled: bool,
-    /// The response header that has the true cost, in small letters.
-    cost_header: Option<Box<str>>,
+    /// The place in the response that has the true cost.
+    actual: Option<Arc<ActualCost>>,
     terms: Terms,
 }
-
-/// Charges whose true cost is known, for [`Gatekeeper::settle_by`]. Bound: as many as a decision
-/// has limits.
-#[derive(Debug)]
-pub struct SettlementCharges(Vec<(ReservedCharge, u64)>);
 
 impl Reservations {
     pub(crate) fn len(&self) -> usize {
@@ -226,9 +227,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             };
             self.ask_pending(&plan, held, ask, asked_at).await
         };
-        let skipped = plan.skipped;
+        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        Ok(ReservationAnswer { answer: Answer::new(rules, decided, skipped), id })
+        Ok(ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -286,8 +287,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let now = asked_at.instant();
         let plan = Box::new(RequestPlan::new(&rules, ask, now));
         let ends = |planned| {
-            let Rule { concurrency, cost, .. } = plan.rule(planned);
-            concurrency.is_some() || matches!(cost, Cost::Reserve { actual: Some(_), .. })
+            let rule = plan.rule(planned);
+            rule.concurrency.is_some() || rule.actual_cost().is_some()
         };
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
@@ -303,9 +304,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         } else {
             (self.ask(&plan, Act::Take, asked_at).await, None)
         };
-        let skipped = plan.skipped;
+        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id }
+        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response }
     }
 
     /// Decides a plan whose place in the table is held. Without a place it charges nothing and
@@ -335,32 +336,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 (decided, id)
             }
         }
-    }
-
-    /// Takes the charges to settle at the end of the work: with `cost`, if given, or else with the
-    /// value of the response header that a rule names. A charge without either stands. The work
-    /// still counts as going on; this can be called once.
-    pub fn take_due(
-        &self,
-        id: ReservationId,
-        cost: Option<u64>,
-        header: impl Fn(&str) -> Option<u64>,
-        now: Micros,
-    ) -> Result<SettlementCharges, SettleError> {
-        let charges = self.reservations.table().take_charges(id, now)?;
-        let known = |charge: &ReservedCharge| {
-            let by_asker = cost.filter(|_| charge.settled);
-            by_asker.or_else(|| header(charge.cost_header.as_deref()?))
-        };
-        let due =
-            charges.into_iter().filter_map(|charge| known(&charge).map(|cost| (charge, cost)));
-        Ok(SettlementCharges(due.collect()))
-    }
-
-    /// Gives back what was too much and charges what was too little, if need be into debt.
-    pub async fn settle_by<'n>(&self, due: SettlementCharges, now: impl Into<Now<'n>>) {
-        let (settled, now) = (due.0.into_iter(), self.begin_operation(now.into()));
-        join_all(settled.map(|(charge, cost)| self.settle_charge(charge, cost, now))).await;
     }
 
     /// Ends the work; a charge that was not settled stands.
@@ -439,10 +414,7 @@ fn charges<'o>(
             key: key_of(plan.key_for(planned)),
             receipt: outcome.receipt(),
             settled: settled(planned),
-            cost_header: match &plan.rule(planned).cost {
-                Cost::Reserve { actual, .. } => actual.clone(),
-                _ => None,
-            },
+            actual: plan.rule(planned).actual_cost().cloned(),
             terms: plan.rule(planned).terms,
         })
         .collect()

@@ -6,7 +6,9 @@ use std::time::Duration;
 use tollgate::headers::PolicyName;
 use tollgate::{KeyBuf, Limit, Terms};
 
+use crate::cost_source::{ActualCost, CostEstimate};
 use crate::import::ImportDetails;
+use crate::json_path::JsonPath;
 use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
@@ -76,7 +78,7 @@ impl Rule {
     pub(crate) fn cost_of(&self, seen: &NormalizedFacts<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
-            Cost::Reserve { reserve, .. } => *reserve,
+            Cost::Reserve { reserve, .. } => reserve.of(seen.facts),
             Cost::PerEndpoint { default, endpoints } => {
                 let cost = |number| {
                     let path = seen.spelling(number)?.text();
@@ -89,6 +91,23 @@ impl Rule {
                 costs.max().unwrap_or(*default)
             }
         }
+    }
+
+    /// The place in the response that has the true cost.
+    pub(crate) fn actual_cost(&self) -> Option<&Arc<ActualCost>> {
+        match &self.cost {
+            Cost::Reserve { actual, .. } => actual.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The paths in the body of a request that its cost is estimated by.
+    pub(crate) fn request_paths(&self) -> impl Iterator<Item = &JsonPath> {
+        let reserve = match &self.cost {
+            Cost::Reserve { reserve, .. } => Some(reserve),
+            _ => None,
+        };
+        reserve.into_iter().flat_map(CostEstimate::json_paths)
     }
 
     /// A hash of the name, the same in every version of the rules.
@@ -175,9 +194,9 @@ pub enum Cost {
     /// A cost that is known only afterwards.
     Reserve {
         /// The units taken first.
-        reserve: u64,
-        /// The response header that has the true cost, in small letters.
-        actual: Option<Box<str>>,
+        reserve: CostEstimate,
+        /// The place in the response that has the true cost.
+        actual: Option<Arc<ActualCost>>,
     },
 }
 

@@ -51,6 +51,8 @@ struct BaseRules {
     domains: HashMap<Box<str>, DomainIndex>,
     /// True if some rule is our own, not from an imported file.
     has_own_rules: bool,
+    /// True if the cost of some rule is estimated by the body of a request.
+    reads_request_json: bool,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
@@ -219,6 +221,7 @@ impl RuleSet {
             settings,
             domains: HashMap::new(),
             has_own_rules: false,
+            reads_request_json: false,
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
         for rule in rules {
@@ -419,6 +422,11 @@ impl RuleSet {
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
+    /// Returns true if the cost of some rule is estimated by the body of a request.
+    pub fn reads_request_json(&self) -> bool {
+        self.base.reads_request_json
+    }
+
     /// Finds the rules whose whole condition holds for some spelling of the path, in order. `found` is
     /// emptied first.
     pub(crate) fn select(&self, seen: &NormalizedFacts<'_>, found: &mut Vec<SelectedRule>) {
@@ -486,6 +494,7 @@ impl BaseRules {
         let number = self.rules.len() as u32;
         let (patterns, rest) = split_path(rule.condition.clone());
         self.has_own_rules |= rule.imported.is_none();
+        self.reads_request_json |= rule.mode != Mode::Off && rule.request_paths().next().is_some();
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // The rule is never matched, or only found through a tree.
         } else if let Some(patterns) = patterns {

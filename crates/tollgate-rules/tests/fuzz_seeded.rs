@@ -18,3 +18,8 @@ fn any_rules_file_is_answered_and_what_compiles_decides() {
 fn only_trusted_peers_say_who_is_calling() {
     seeded("identity", bodies::identity, 300_000, 200);
 }
+
+#[test]
+fn the_cost_in_a_body_does_not_depend_on_how_it_is_split() {
+    seeded("response_body", bodies::response_body, 100_000, 300);
+}

@@ -16,11 +16,13 @@ mod degraded;
 mod descriptors;
 mod future_sizes;
 mod fuzz_seeded;
+mod gateway_settings;
 mod hostile;
 #[cfg(feature = "jwt")]
 mod jwt;
 mod live;
 mod many_requests;
+mod metering;
 mod model;
 mod reference;
 mod sources;

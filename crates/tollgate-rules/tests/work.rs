@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
-    Ask, Facts, Gatekeeper, ReservationAnswer, ReserveError, SettleError, Source, compile,
-    expect_ready,
+    Ask, DueCharges, Facts, Gatekeeper, ReservationAnswer, ReservationId, ReserveError,
+    ResponseHead, SettleError, Source, compile, expect_ready,
 };
 
 const RULES: &str = "
@@ -50,6 +50,20 @@ impl WorkGate {
         answer.limits().map(|limit| limit.outcome.remaining).collect()
     }
 
+    /// Takes the charges that are due for a response of 200 with these header fields.
+    fn due(
+        &self,
+        id: ReservationId,
+        cost: Option<u64>,
+        fields: &[(&'static str, u64)],
+        now: Micros,
+    ) -> Result<DueCharges, SettleError> {
+        let fields = fields.iter().map(|(name, number)| (*name, number.to_string()));
+        let headers: Vec<(&str, String)> = fields.collect();
+        let head = ResponseHead { status: 200, headers: &headers, is_tunnel: false };
+        self.0.take_due(id, cost, &head, now)
+    }
+
     fn open(&self) -> usize {
         self.0.stats().reservations
     }
@@ -76,8 +90,8 @@ fn work_counts_until_it_ends_also_once_it_is_settled() {
     let second = gate.admit("/work", "anna", false).id.expect("open");
     let busy = |gate: &WorkGate| gate.admit("/work", "anna", false).answer.refusal();
     assert_eq!(busy(&gate), Some(Refusal::Busy));
-    let due = gate.0.take_due(first, Some(1), |_| None, NOON).expect("in time");
-    expect_ready(gate.0.settle_by(due, NOON));
+    let due = gate.due(first, Some(1), &[], NOON).expect("in time");
+    expect_ready(gate.0.settle_by(due.known, NOON));
     assert_eq!(busy(&gate), Some(Refusal::Busy), "its body has not ended");
     gate.0.end(first);
     assert!(gate.admit("/work", "anna", false).answer.allowed());
@@ -104,17 +118,16 @@ fn each_rule_is_settled_by_its_own_header() {
     for (tokens, seconds, cost, left) in rows {
         let gate = WorkGate::new();
         let id = gate.admit("/chat", "anna", false).id.expect("open");
-        let header = |name: &str| match name {
-            "x-tokens" => tokens,
-            "x-seconds" => seconds,
-            other => panic!("nobody asked for {other}"),
-        };
-        let due = gate.0.take_due(id, cost, header, NOON).expect("in time");
-        expect_ready(gate.0.settle_by(due, NOON));
+        let fields = [("x-tokens", tokens), ("x-seconds", seconds)];
+        let fields: Vec<_> =
+            fields.into_iter().filter_map(|(name, number)| Some((name, number?))).collect();
+        let due = gate.due(id, cost, &fields, NOON).expect("in time");
+        assert!(due.metered.is_none());
+        expect_ready(gate.0.settle_by(due.known, NOON));
         assert_eq!(gate.left("/chat"), left, "{tokens:?} {seconds:?} {cost:?}");
         // It can be told once.
-        let again = gate.0.take_due(id, Some(0), |_| None, NOON).expect("still open");
-        expect_ready(gate.0.settle_by(again, NOON));
+        let again = gate.due(id, Some(0), &[], NOON).expect("still open");
+        expect_ready(gate.0.settle_by(again.known, NOON));
         assert_eq!(gate.left("/chat"), left);
     }
 }
@@ -124,10 +137,10 @@ fn what_is_late_or_unknown_is_not_settled() {
     let gate = WorkGate::new();
     let id = gate.admit("/chat", "anna", false).id.expect("open");
     let late = NOON.after(tollgate::Wait::at_least(EXPIRES_IN_MAX));
-    let due = gate.0.take_due(id, Some(0), |_| None, late).map(drop);
+    let due = gate.due(id, Some(0), &[], late).map(drop);
     assert_eq!(due, Err(SettleError::Expired));
     gate.0.end(id);
-    let due = gate.0.take_due(id, Some(0), |_| None, NOON).map(drop);
+    let due = gate.due(id, Some(0), &[], NOON).map(drop);
     assert_eq!(due, Err(SettleError::Unknown));
     assert_eq!(gate.left("/chat"), [90, 45], "the charge stands");
 }

@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::gate::Admission;
+use crate::settlement::BodySettlement;
 
 pin_project! {
     /// The body of a response that passed the layer. The request counts as in flight until the body ends or is
@@ -17,8 +18,19 @@ pin_project! {
         #[pin]
         kind: BodyKind<B>,
         // Dropped when the body has ended, even if the body itself is kept.
-        pass: Option<Box<dyn Admission>>,
+        pass: BodyPass,
     }
+}
+
+/// The hold of a request until the body of its response has ended.
+#[derive(Debug)]
+pub(crate) enum BodyPass {
+    /// Nothing is held.
+    None,
+    /// A slot, or a charge that is settled.
+    Held { _admission: Box<dyn Admission> },
+    /// A charge that is settled by the body.
+    Metered(Box<BodySettlement>),
 }
 
 pin_project! {
@@ -30,14 +42,14 @@ pin_project! {
 }
 
 impl<B> GatedBody<B> {
-    pub(crate) fn inner(body: B, pass: Option<Box<dyn Admission>>) -> GatedBody<B> {
+    pub(crate) fn inner(body: B, pass: BodyPass) -> GatedBody<B> {
         GatedBody { kind: BodyKind::Inner { body }, pass }
     }
 
     pub(crate) fn own(text: Bytes) -> GatedBody<B> {
         GatedBody {
             kind: BodyKind::Own { text: Some(text).filter(|text| !text.is_empty()) },
-            pass: None,
+            pass: BodyPass::None,
         }
     }
 }
@@ -69,10 +81,32 @@ where
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
         match this.kind.project() {
-            KindProjected::Inner { body } => {
-                let frame = ready!(body.poll_frame(cx));
-                if !matches!(frame, Some(Ok(_))) {
-                    *this.pass = None;
+            KindProjected::Inner { mut body } => {
+                if let BodyPass::Metered(metered) = this.pass
+                    && metered.is_over()
+                {
+                    ready!(metered.poll_settled(cx));
+                    *this.pass = BodyPass::None;
+                    return Poll::Ready(None);
+                }
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                match (&frame, &mut *this.pass) {
+                    (Some(Ok(frame)), BodyPass::Metered(metered)) => {
+                        if let Some(data) = frame.data_ref() {
+                            metered.see(data);
+                        }
+                        if body.is_end_stream() || metered.is_at_end() {
+                            metered.end(true);
+                        }
+                    }
+                    (Some(Ok(_)), _) => {}
+                    // The end waits for the store, an error does not.
+                    (None, BodyPass::Metered(metered)) => {
+                        metered.end_of_stream();
+                        ready!(metered.poll_settled(cx));
+                        *this.pass = BodyPass::None;
+                    }
+                    _ => *this.pass = BodyPass::None,
                 }
                 Poll::Ready(frame)
             }

@@ -37,12 +37,9 @@ pub fn only_failures(response: &response::Parts) -> Option<u64> {
 /// Charges the number in a response header, such as `x-tokens-used`. The first charge stands if the header is
 /// missing or is not a whole number.
 pub fn header(name: HeaderName) -> impl Fn(&response::Parts) -> Option<u64> + Send + Sync {
-    move |response| number(response, name.as_str())
-}
-
-/// The whole number in a response header.
-pub(crate) fn number(response: &response::Parts, name: &str) -> Option<u64> {
-    let text = response.headers.get(name)?.to_str().ok()?.trim();
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
+    move |response| {
+        let text = response.headers.get(&name)?.to_str().ok()?.trim();
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|_| digits)
+    }
 }

@@ -12,7 +12,8 @@ use tollgate::headers::{
 };
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
-use crate::gate::DecisionDetails;
+use crate::gate::{DecisionDetails, ReportOptions};
+use crate::inner_fields::InnerLimitFields;
 
 /// The decision about a request. The layer puts it into the extensions of the request before it calls the
 /// inner service.
@@ -48,8 +49,7 @@ struct GateDecisionInner {
     /// `None` when allowed. Boxed, because few requests are refused and the decision is copied once.
     refusal: Option<Box<RefusalTexts>>,
     layers: LayerNumbers,
-    /// True if the layer puts the decision into the extensions of the response.
-    in_response: bool,
+    report: ReportOptions,
 }
 
 /// The reason for a refusal, and its texts for clients.
@@ -79,7 +79,7 @@ impl GateDecision {
     pub(crate) fn new(
         said: &DecisionDetails<'_>,
         dialects: &[Dialect],
-        (layers, asked_for): (LayerNumbers, bool),
+        (layers, report): (LayerNumbers, ReportOptions),
     ) -> GateDecision {
         let reply = said.reply;
         GateDecision(Arc::new(GateDecisionInner {
@@ -95,7 +95,7 @@ impl GateDecision {
             fields: fields(said, dialects),
             refusal: reply.refusal.map(|reason| RefusalTexts::new(reply, reason)),
             layers,
-            in_response: asked_for,
+            report,
         }))
     }
 
@@ -206,13 +206,18 @@ impl GateDecision {
 
     /// Returns true if the layer puts the decision into the extensions of the response.
     pub(crate) fn is_wanted_in_response(&self) -> bool {
-        self.0.in_response
+        self.0.report.in_response
     }
 
     /// Returns true if the response must carry the decision: for the user, or for an outer layer, which
     /// compares it with its own.
     pub(crate) fn is_reported_outside(&self) -> bool {
-        self.0.in_response || self.0.layers.is_nested()
+        self.0.report.in_response || self.0.layers.is_nested()
+    }
+
+    /// The treatment of fields that the inner service wrote, unless the response says otherwise.
+    pub(crate) fn inner_fields(&self) -> InnerLimitFields {
+        self.0.report.inner_fields
     }
 
     pub(crate) fn layers(&self) -> LayerNumbers {

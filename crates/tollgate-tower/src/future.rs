@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -18,6 +19,7 @@ use crate::body::GatedBody;
 use crate::gate::{BoxFuture, GateRequest, GateVerdict};
 use crate::layer::LayerConfig;
 use crate::service::{AdmittedRequest, NextStep, next_step};
+use crate::settlement::PendingSettlement;
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) in front of a service `S`, for requests with the
@@ -39,7 +41,7 @@ pin_project! {
         // The inner service is running.
         Inner { #[pin] future: F, held: AdmittedRequest },
         // The true cost is being sent to a store.
-        Settling { settling: BoxFuture<()>, response: Option<Box<Response<GatedBody<R>>>> },
+        Settling { settling: PendingSettlement, response: Option<Box<Response<GatedBody<R>>>> },
         // The request was refused.
         Refused { response: Option<Box<Response<Bytes>>> },
     }
@@ -130,6 +132,7 @@ where
 impl<S, B, R> Future for ResponseFuture<S, B, S::Future, R>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
 {
     type Output = Result<Response<GatedBody<R>>, S::Error>;
 
@@ -154,7 +157,7 @@ where
                     RequestState::Settling { settling, response: Some(Box::new(response)) }
                 }
                 StateProjected::Settling { settling, response } => {
-                    ready!(settling.as_mut().poll(cx));
+                    ready!(Pin::new(settling).poll(cx));
                     return Poll::Ready(Ok(*response.take().expect(POLLED_ONCE)));
                 }
                 StateProjected::Refused { response } => {

@@ -11,11 +11,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use http::{HeaderName, Request, request, response};
+use http::{Extensions, HeaderName, Request, request, response};
 use tollgate::headers::{Dialect, PolicyName, RateLimitReply};
 use tollgate::{DecidedBy, Wait};
 
 use crate::decision::{GateDecision, LayerNumbers};
+use crate::inner_fields::InnerLimitFields;
 use crate::warning::Warning;
 
 /// A boxed future, for gates that have to wait.
@@ -26,6 +27,13 @@ pub trait Gate: Send + Sync + 'static {
     /// Decides about a request, at once or later. The layer sets no deadline, so a gate that waits needs one of its
     /// own. Such a gate [takes](GateRequest::take) the request and returns it with the verdict.
     fn ask(&self, question: &mut GateRequest) -> GateAnswer;
+
+    /// Returns a reader if the decision about this request depends on its body; see
+    /// [`RequestBodyLayer`](crate::RequestBodyLayer).
+    fn request_body_reader(&self, question: &GateRequest) -> Option<Box<dyn RequestBodyReader>> {
+        let _ = question;
+        None
+    }
 }
 
 /// An answer that is ready, or one to wait for.
@@ -80,7 +88,16 @@ pub struct GateRequest {
     pub watching: bool,
     pub(crate) dialects: Option<LayerDialects>,
     pub(crate) layers: LayerNumbers,
+    pub(crate) report: ReportOptions,
+}
+
+/// The options of a layer that a decision carries to the response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReportOptions {
+    /// True if the layer puts the decision into the extensions of the response.
     pub(crate) in_response: bool,
+    /// The treatment of fields that the inner service wrote.
+    pub(crate) inner_fields: InnerLimitFields,
 }
 
 /// The header dialects that the user chose for a layer, each once. A copy for each request is cheaper than an `Arc`,
@@ -117,7 +134,7 @@ impl GateRequest {
     /// A verdict with a decision.
     pub fn decided(&self, said: &DecisionDetails<'_>) -> GateVerdict {
         let dialects = self.dialects.as_deref().unwrap_or(said.dialects);
-        let decision = GateDecision::new(said, dialects, (self.layers, self.in_response));
+        let decision = GateDecision::new(said, dialects, (self.layers, self.report));
         GateVerdict::new(VerdictKind::Decided(decision))
     }
 
@@ -172,10 +189,60 @@ impl GateVerdict {
 /// Dropping it means that the work is over: the body of the response has ended, or the client has
 /// disconnected. The charge stands then, because the work was begun.
 pub trait Admission: fmt::Debug + Send + Sync {
-    /// Settles the charge when the head of the response is ready. `cost` is the true cost, if the layer's charge
-    /// function found it. The layer awaits the returned future before it passes the response on.
-    fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>>;
+    /// Returns true if a number in the body of the response decides the cost. The layer then asks the inner service
+    /// for a body that is not compressed.
+    fn reads_response(&self) -> bool {
+        false
+    }
 
-    /// Refunds the charge, because the work was never begun.
-    fn give_back(self: Box<Self>);
+    /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it
+    /// passes the response on.
+    fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;
+
+    /// Returns true if the cost is in the body, so that the layer shows it: [`see`](Admission::see) and
+    /// [`end_body`](Admission::end_body) are called only then.
+    fn wants_body(&self) -> bool {
+        false
+    }
+
+    /// Sees the next bytes of the body, which are on their way to the client.
+    fn see(&mut self, bytes: &[u8]) {
+        let _ = bytes;
+    }
+
+    /// Counts bytes of the body that could not be shown.
+    fn skip(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Settles the charge at the end of the body. `is_complete` is false if the client or the inner service has
+    /// gone before the end. The end of the body waits for the returned future.
+    fn end_body(&mut self, is_complete: bool) -> Option<BoxFuture<()>> {
+        let _ = is_complete;
+        None
+    }
+
+    /// Refunds the charge, because the work was never begun. Returns the rest of the refund, if it has to wait.
+    fn give_back(self: Box<Self>) -> Option<BoxFuture<()>>;
+}
+
+/// The head of the response to an admitted request.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AdmittedResponse<'a> {
+    /// The head.
+    pub head: &'a response::Parts,
+    /// The true cost, if the layer's charge function found it.
+    pub cost: Option<u64>,
+    /// True if the connection becomes a tunnel: after a 101, or a 2xx to CONNECT.
+    pub is_tunnel: bool,
+}
+
+/// Reads the body of a request before the gate decides about it, for a cost that is estimated by it.
+pub trait RequestBodyReader: Send {
+    /// Reads the next bytes of the body.
+    fn feed(&mut self, bytes: &[u8]);
+
+    /// Ends the body, and puts the findings into the extensions of the request, where the gate finds them.
+    fn finish(self: Box<Self>, extensions: &mut Extensions);
 }

@@ -239,7 +239,7 @@ mod tests {
             watching: false,
             dialects: None,
             layers: Default::default(),
-            in_response: false,
+            report: Default::default(),
         }
     }
 

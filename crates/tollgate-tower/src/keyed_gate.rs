@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use http::response;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::headers::{Dialect, Policy, PolicyName, RateLimitReply};
 use tollgate::{
@@ -17,7 +16,8 @@ use tollgate::{
 };
 
 use crate::gate::{
-    Admission, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest, GateVerdict,
+    Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
+    GateVerdict,
 };
 use crate::key::KeyFrom;
 use crate::warning::Warning;
@@ -352,8 +352,8 @@ struct KeyedAdmission<C> {
 }
 
 impl<C: Clock> Admission for KeyedAdmission<C> {
-    fn settle(&mut self, cost: Option<u64>, _: &response::Parts) -> Option<BoxFuture<()>> {
-        let cost = cost?;
+    fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
+        let cost = response.cost?;
         let now = self.limiter.now();
         for (named, receipt) in self.limits.iter().zip(std::mem::take(&mut self.receipts)) {
             let estimate = receipt.granted();
@@ -367,8 +367,9 @@ impl<C: Clock> Admission for KeyedAdmission<C> {
         None
     }
 
-    fn give_back(self: Box<Self>) {
+    fn give_back(self: Box<Self>) -> Option<BoxFuture<()>> {
         give_back(&self.limiter, &self.limits, &self.key, self.receipts);
+        None
     }
 }
 

@@ -15,8 +15,12 @@ use tower_layer::Layer;
 
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
-use crate::gate::{BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects};
+use crate::gate::{
+    BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions, RequestBodyReader,
+};
+use crate::inner_fields::InnerLimitFields;
 use crate::refusal::{RefusalFn, RefusedRequest};
+use crate::request_body::RequestBodyLayer;
 use crate::service::RateLimit;
 use crate::warning::{self, MisuseWatch, Warning};
 
@@ -56,6 +60,9 @@ pub struct RateLimitLayer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddr(pub IpAddr);
 
+/// A function that runs a future to its end, such as `tokio::spawn`.
+type BackgroundFn = dyn Fn(BoxFuture<()>) + Send + Sync;
+
 type HeadFn<T> = dyn Fn(&request::Parts) -> T + Send + Sync;
 
 /// The options of a layer. State that differs between requests is not kept here.
@@ -70,7 +77,8 @@ pub(crate) struct LayerConfig {
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<LayerDialects>,
     wait: Option<DelayOptions>,
-    decision_in_response: bool,
+    report: ReportOptions,
+    background: Option<Arc<BackgroundFn>>,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
     watch: Arc<MisuseWatch>,
     number: u32,
@@ -98,7 +106,8 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
-            decision_in_response: false,
+            report: ReportOptions::default(),
+            background: None,
             on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
@@ -202,11 +211,34 @@ impl RateLimitLayer {
         self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
+    /// Sets the treatment of rate limit header fields that the inner service wrote. By default they stay. An
+    /// [`InnerLimitFields`] in the extensions of a response counts for that response.
+    #[must_use]
+    pub fn inner_fields(self, fields: InnerLimitFields) -> RateLimitLayer {
+        self.with(|config| config.report.inner_fields = fields)
+    }
+
+    /// Sets the function that ends settlements over a shared store whose client has gone, such as
+    /// `|future| { tokio::spawn(future); }`. Without it, such a settlement is lost if the store has not got it at
+    /// once, and the first charge stands.
+    #[must_use]
+    pub fn background(
+        self,
+        background: impl Fn(BoxFuture<()>) + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.with(|config| config.background = Some(Arc::new(background)))
+    }
+
+    /// A layer that reads the bodies of requests whose cost is estimated by them, to be put around this one.
+    pub fn request_body(&self) -> RequestBodyLayer {
+        RequestBodyLayer::new(Arc::clone(&self.config))
+    }
+
     /// Puts the [`GateDecision`] into the extensions of every response, for services around the layer, such as an
     /// access log. By default only refusals have it.
     #[must_use]
     pub fn decision_in_response(self) -> RateLimitLayer {
-        self.with(|config| config.decision_in_response = true)
+        self.with(|config| config.report.in_response = true)
     }
 
     /// Sets the function that is called when the layer seems to be misused, once for each [`Warning`]. By default
@@ -239,6 +271,21 @@ impl LayerConfig {
         self.gate.ask(question)
     }
 
+    /// A reader of the request's body, if the decision depends on it.
+    pub(crate) fn request_body_reader(
+        &self,
+        question: &GateRequest,
+    ) -> Option<Box<dyn RequestBodyReader>> {
+        self.gate.request_body_reader(question)
+    }
+
+    /// Ends a settlement that nothing waits for.
+    pub(crate) fn run_in_background(&self, future: BoxFuture<()>) {
+        if let Some(background) = &self.background {
+            background(future);
+        }
+    }
+
     /// The request as the gate gets it.
     pub(crate) fn gate_request(&self, head: request::Parts) -> GateRequest {
         let layers = head.extensions.get::<GateDecision>().map(GateDecision::layers);
@@ -254,7 +301,7 @@ impl LayerConfig {
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
             layers: layers.with(self.number),
-            in_response: self.decision_in_response,
+            report: self.report,
             head,
         }
     }

@@ -36,8 +36,9 @@
 //! [`layer`] has every option. [`gate`] is the interface to a source of decisions: [`keyed_gate`] with limits of
 //! your own, or a whole gatekeeper with rules from a file (the feature `rules`, in `rules`). [`key`] builds the
 //! key of a request, and [`client_ip`] finds the client behind proxies. [`decision`] is for handlers,
-//! [`refusal`] makes the responses to refused requests, and [`charge`] settles a cost by the response. [`service`],
-//! [`future`] and [`body`] are the plumbing, and [`warning`] reports misuse.
+//! [`refusal`] makes the responses to refused requests, [`charge`] settles a cost by the response, and [`request_body`]
+//! reads requests whose cost depends on their body. [`service`], [`future`], [`body`] and [`settlement`] are the
+//! plumbing, [`inner_fields`] treats header fields of the inner service, and [`warning`] reports misuse.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -60,6 +61,12 @@ pub mod refusal;
 
 pub mod charge;
 
+pub mod inner_fields;
+
+pub mod request_body;
+
+pub mod settlement;
+
 pub mod service;
 
 pub mod future;
@@ -75,11 +82,14 @@ pub use body::GatedBody;
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;
 pub use gate::{Gate, GateAnswer, GateRequest};
+pub use inner_fields::InnerLimitFields;
 pub use key::KeyFrom;
 pub use keyed_gate::{KeyedGate, WithoutKey};
 pub use layer::{PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
+pub use request_body::{ReplayedBody, RequestBodyLayer};
 pub use service::RateLimit;
+pub use settlement::AdmissionGuard;
 pub use warning::Warning;
 
 /// The examples of the README, run as doc tests.

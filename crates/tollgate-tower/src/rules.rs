@@ -2,30 +2,32 @@
 //!
 //! The facts are the request's method, path and header fields; the rules' `identify` finds the caller from them and
 //! from the peer's address. A slot of a rule's `concurrency` is held until the body of the response has ended, at
-//! most 24 hours; for an upgraded connection, until the head of its 101. A cost of
-//! `actual: "{response.header.NAME}"` is settled when the head of the response is ready.
+//! most 24 hours; for an upgraded connection, as long as the server keeps its [`AdmissionGuard`](crate::AdmissionGuard).
+//! A cost in a header field is settled when the head of the response is ready, a cost in the body when the body has
+//! ended. An estimate by the body of the request needs a [`RequestBodyLayer`](crate::RequestBodyLayer).
 
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv6Addr};
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use http::header::HOST;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, request, response};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri, request};
 use tollgate::headers::escape_non_utf8;
 use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressSource;
+use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
-    Answer, Ask, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore, ReservationId,
-    RuleSet, RulesVersion, expect_ready,
+    Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
+    MeteredCharges, RequestJson, RequestJsonReader, ReservationId, ResponseHead, RuleSet,
+    RulesVersion, SettlementCharges, expect_ready,
 };
 
-use crate::charge::number;
 use crate::gate::{
-    Admission, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest, GateVerdict,
+    Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
+    GateVerdict, RequestBodyReader,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::warning::Warning;
@@ -61,6 +63,17 @@ where
                 (question, answered)
             }
         })
+    }
+
+    fn request_body_reader(&self, question: &GateRequest) -> Option<Box<dyn RequestBodyReader>> {
+        let rules = self.rules();
+        if !rules.reads_request_json() || !has_json_body(&question.head) {
+            return None;
+        }
+        let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
+        let identity = identity(&rules.settings().identify, question, &fields, self.now());
+        let reader = rules.request_json_reader(&facts(&question.head, &fields, &identity))?;
+        Some(Box::new(RequestNumbersReader(reader)))
     }
 }
 
@@ -101,9 +114,11 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
         reserved =
             gatekeeper.admit_by(RulesVersion::from_inner(version), &ask, settles, read).await;
     }
+    let reads_response = reserved.reads_response;
     let pass = reserved.id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
-        Box::new(RulesAdmission { gatekeeper, id }) as Box<dyn Admission>
+        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None };
+        Box::new(admission) as Box<dyn Admission>
     });
     tell(question, &reserved.answer).holding(pass).warning(warning)
 }
@@ -138,6 +153,8 @@ fn facts<'a>(
         tier: identity.tier.as_deref(),
         api_key: identity.api_key.as_deref(),
         headers: Some(fields as &dyn Headers),
+        request_bytes: content_length(head),
+        request_json: head.extensions.get::<RequestJson>(),
         ..Facts::default()
     }
 }
@@ -183,29 +200,72 @@ fn tell(question: &GateRequest, answer: &Answer) -> GateVerdict {
 struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     gatekeeper: Arc<Gatekeeper<S, C>>,
     id: ReservationId,
+    reads_response: bool,
+    /// Charges that the body settles.
+    metered: Option<MeteredCharges>,
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
+    /// Settles charges: at once over a store in this process, otherwise by the returned future.
+    fn settle_charges(&self, due: SettlementCharges, now: Micros) -> Option<BoxFuture<()>> {
+        let gatekeeper = Arc::clone(&self.gatekeeper);
+        poll_once(async move { gatekeeper.settle_by(due, gatekeeper.clock_instant(now)).await })
+    }
 }
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmission<S, C> {
-    fn settle(&mut self, cost: Option<u64>, response: &response::Parts) -> Option<BoxFuture<()>> {
-        let header = |name: &str| number(response, name);
-        let now = self.gatekeeper.now();
-        // If the reservation has expired, the charge stands.
-        let due = self.gatekeeper.take_due(self.id, cost, header, now).ok()?;
-        let gatekeeper = Arc::clone(&self.gatekeeper);
-        let mut settling: BoxFuture<()> =
-            Box::pin(async move { gatekeeper.settle_by(due, gatekeeper.clock_instant(now)).await });
-        let done = settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
-        (!done).then_some(settling)
+    fn reads_response(&self) -> bool {
+        self.reads_response
     }
 
-    /// Cancels at once over a store in this process. Over a remote store nothing is left to await the
-    /// cancellation, so the charge stands if it was not sent on the first poll.
-    fn give_back(self: Box<Self>) {
+    fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
+        let AdmittedResponse { head, cost, is_tunnel, .. } = *response;
+        let fields = ResponseFields(&head.headers);
+        let response = ResponseHead { status: head.status.as_u16(), headers: &fields, is_tunnel };
+        let now = self.gatekeeper.now();
+        // If the reservation has expired, the charge stands.
+        let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;
+        self.metered = due.metered;
+        self.settle_charges(due.known, now)
+    }
+
+    fn wants_body(&self) -> bool {
+        self.metered.is_some()
+    }
+
+    fn see(&mut self, bytes: &[u8]) {
+        if let Some(metered) = &mut self.metered {
+            metered.feed(bytes);
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) {
+        if let Some(metered) = &mut self.metered {
+            metered.skip(bytes);
+        }
+    }
+
+    fn end_body(&mut self, is_complete: bool) -> Option<BoxFuture<()>> {
+        let end = if is_complete { BodyEnd::Complete } else { BodyEnd::Broken };
+        let due = self.gatekeeper.finish_body(self.metered.take()?, end);
+        self.settle_charges(due, self.gatekeeper.now())
+    }
+
+    fn give_back(self: Box<Self>) -> Option<BoxFuture<()>> {
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
         let now = gatekeeper.now();
-        let mut cancelling = pin!(gatekeeper.cancel_by(id, now));
-        let _ = cancelling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        poll_once(async move {
+            // If the reservation has expired, the charge stands.
+            let _ = gatekeeper.cancel_by(id, now).await;
+        })
     }
+}
+
+/// Starts a future, and returns it unless it is ready at once.
+fn poll_once(future: impl Future<Output = ()> + Send + 'static) -> Option<BoxFuture<()>> {
+    let mut future: BoxFuture<()> = Box::pin(future);
+    let done = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    (!done).then_some(future)
 }
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S, C> {
@@ -218,6 +278,34 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmis
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesAdmission").finish_non_exhaustive()
     }
+}
+
+/// Finds the numbers in the body of a request that rules estimate its cost by.
+struct RequestNumbersReader(RequestJsonReader);
+
+impl RequestBodyReader for RequestNumbersReader {
+    fn feed(&mut self, bytes: &[u8]) {
+        self.0.feed(bytes);
+    }
+
+    fn finish(self: Box<Self>, extensions: &mut Extensions) {
+        extensions.insert(self.0.finish());
+    }
+}
+
+/// Returns true if the body of a request is one JSON document, not compressed.
+fn has_json_body(head: &request::Parts) -> bool {
+    let Some(media_type) = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok())
+    else {
+        return false;
+    };
+    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    is_json(&media_type) && !head.headers.contains_key(CONTENT_ENCODING)
+}
+
+/// The length of a request's body, if the client states it.
+fn content_length(head: &request::Parts) -> Option<u64> {
+    head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The header fields of a request, in the form that rules read.
@@ -264,5 +352,20 @@ impl Headers for LayerHeaders<'_> {
         let mut values = self.values(name);
         let first = values.next()?;
         values.all(|other| other == first).then(|| escape_non_utf8(first))
+    }
+}
+
+/// The header fields of a response, in the form that rules read.
+struct ResponseFields<'a>(&'a HeaderMap);
+
+impl Headers for ResponseFields<'_> {
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.get(name).map(|value| escape_non_utf8(value.as_bytes()))
+    }
+
+    fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = self.0.get_all(name).iter().map(|value| escape_non_utf8(value.as_bytes()));
+        let first = values.next()?;
+        Some(values.fold(first, |list, next| Cow::Owned(format!("{list},{next}"))))
     }
 }

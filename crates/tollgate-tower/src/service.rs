@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response, request, response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body::Body;
 use tower_service::Service;
 
-use crate::body::GatedBody;
+use crate::body::{BodyPass, GatedBody};
 use crate::decision::GateDecision;
 use crate::future::{DeferredRequest, ResponseFuture};
-use crate::gate::{Admission, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
+use crate::gate::{Admission, AdmittedResponse, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
+use crate::inner_fields::InnerLimitFields;
 use crate::layer::LayerConfig;
 use crate::refusal;
+use crate::settlement::{AdmissionGuard, BodySettlement, PendingSettlement};
 
 /// A service with a gate in front of it; made by [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Clone, Debug)]
@@ -105,11 +108,15 @@ pub(crate) fn next_step(
     if let Some(warning) = warning {
         config.warn(warning);
     }
-    let mut held = AdmittedRequest {
-        decision: None,
-        admission: pass
-            .map(|pass| SettlingAdmission { admission: pass, config: Arc::clone(config) }),
-    };
+    let admission = pass.map(|admission| {
+        if admission.reads_response() {
+            // A compressed body cannot be read on its way.
+            head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        let is_connect = head.method == Method::CONNECT;
+        SettlingAdmission { admission, config: Arc::clone(config), is_connect }
+    });
+    let mut held = AdmittedRequest { decision: None, admission };
     let decision = match finding {
         VerdictKind::Unlimited => return NextStep::CallInner(held),
         VerdictKind::AmbiguousHeader(header) => {
@@ -140,37 +147,73 @@ pub(crate) struct AdmittedRequest {
 struct SettlingAdmission {
     admission: Box<dyn Admission>,
     config: Arc<LayerConfig>,
+    /// True if a response of 2xx makes the connection a tunnel.
+    is_connect: bool,
 }
 
 impl AdmittedRequest {
     /// Refunds the charge, because the work is never begun.
     pub(crate) fn give_back(&mut self) {
-        if let Some(begun) = self.admission.take() {
-            begun.admission.give_back();
+        if let Some(SettlingAdmission { admission, config, .. }) = self.admission.take()
+            && let Some(refund) = admission.give_back()
+        {
+            config.run_in_background(refund);
         }
     }
 
-    /// Settles the charge and writes the headers. Returns the response, and a future to await before it is sent.
-    pub(crate) fn finish<R>(
+    /// Settles the charge and writes the headers. Returns the response, and a settlement to await before it is
+    /// sent.
+    pub(crate) fn finish<R: Body>(
         self,
         response: Response<R>,
-    ) -> (Response<GatedBody<R>>, Option<BoxFuture<()>>) {
+    ) -> (Response<GatedBody<R>>, Option<PendingSettlement>) {
         let (mut head, body) = response.into_parts();
-        let mut settling = None;
-        let pass = self.admission.map(|SettlingAdmission { admission: mut pass, config }| {
-            let cost = config.charge.as_ref().and_then(|charge| charge(&head));
-            settling = pass.settle(cost, &head);
-            pass
-        });
+        let (mut pass, mut pending) = (BodyPass::None, None);
+        if let Some(settling) = self.admission {
+            (pass, pending) = settling.finish_head(&mut head, &body);
+        }
         if let Some(decision) = self.decision {
             write_headers(&mut head, decision);
         }
-        (Response::from_parts(head, GatedBody::inner(body, pass)), settling)
+        (Response::from_parts(head, GatedBody::inner(body, pass)), pending)
+    }
+}
+
+impl SettlingAdmission {
+    /// Settles by the head of the response. Returns what the body holds, and a settlement to await.
+    fn finish_head(
+        self,
+        head: &mut response::Parts,
+        body: &impl Body,
+    ) -> (BodyPass, Option<PendingSettlement>) {
+        let SettlingAdmission { mut admission, config, is_connect } = self;
+        let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS
+            || is_connect && head.status.is_success();
+        let cost = config.charge.as_ref().and_then(|charge| charge(head));
+        let settling = admission.settle(&AdmittedResponse { head, cost, is_tunnel });
+        let pending = settling.map(|future| PendingSettlement::new(future, &config));
+        let wants_body = admission.wants_body();
+        if is_tunnel {
+            let ending = wants_body.then(|| admission.end_body(true)).flatten();
+            head.extensions.insert(AdmissionGuard::new(admission));
+            return (
+                BodyPass::None,
+                pending.or(ending.map(|end| PendingSettlement::new(end, &config))),
+            );
+        }
+        if !wants_body {
+            return (BodyPass::Held { _admission: admission }, pending);
+        }
+        let mut metered = BodySettlement::new(admission, config, body.size_hint().exact());
+        if body.is_end_stream() || metered.is_at_end() {
+            metered.end(true);
+        }
+        (BodyPass::Metered(Box::new(metered)), pending)
     }
 }
 
 /// Writes the header fields for the client. Of two nested layers, the decision that leaves less room is reported.
-/// Fields that the inner service wrote itself stay.
+/// Fields that the inner service wrote itself are treated as the response or the layer says.
 fn write_headers(head: &mut response::Parts, decision: GateDecision) {
     let inner = head.extensions.get::<GateDecision>();
     let told_outside =
@@ -180,7 +223,13 @@ fn write_headers(head: &mut response::Parts, decision: GateDecision) {
     // The inner layer's decision was there only for this layer to compare. Refusals keep theirs.
     let leftover = !told_outside && inner.is_some_and(GateDecision::allowed);
     if tighter {
-        decision.write_to(&mut head.headers, told_inside.is_some());
+        let told_inside = told_inside.is_some();
+        // Fields of an inner layer were written over those of the service behind it.
+        if !told_inside && decision.has_fields() {
+            let chosen = head.extensions.get::<InnerLimitFields>().copied();
+            chosen.unwrap_or_else(|| decision.inner_fields()).apply(&mut head.headers);
+        }
+        decision.write_to(&mut head.headers, told_inside);
     }
     // Inserting allocates the map of extensions, which costs as much as the decision.
     if leftover {

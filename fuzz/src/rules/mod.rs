@@ -6,6 +6,7 @@
 mod descriptors;
 mod identity;
 mod paths;
+mod response_body;
 mod rules_file;
 mod servers;
 #[path = "../source.rs"]
@@ -14,4 +15,5 @@ mod source;
 pub use identity::identity;
 pub use identity::oracle::oracle;
 pub use paths::paths;
+pub use response_body::response_body;
 pub use rules_file::rules_file;

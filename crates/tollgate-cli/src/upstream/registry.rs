@@ -128,7 +128,7 @@ impl RegistryVersion {
     ) -> RegistryVersion {
         let mut settings = GatewaySettings::clone(source);
         if let Some(url) = fallback {
-            settings.add_fallback(url.clone());
+            settings.add_fallback(Arc::new(UpstreamSettings::new("default", vec![url.clone()])));
         }
         let state = |upstream: &Arc<UpstreamSettings>| {
             let known = before.iter().find(|state| state.settings.name == upstream.name);
@@ -141,7 +141,7 @@ impl RegistryVersion {
             let counters = known.map(|state| state.counters.clone()).unwrap_or_default();
             Arc::new(UpstreamState { settings: upstream.clone(), servers, counters })
         };
-        let upstreams = settings.upstreams.iter().map(state).collect();
+        let upstreams = settings.upstreams().iter().map(state).collect();
         RegistryVersion { source: source.clone(), settings, upstreams }
     }
 

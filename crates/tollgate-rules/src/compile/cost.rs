@@ -1,7 +1,7 @@
 //! `cost:` becomes a [`Cost`].
 
 use crate::Problem;
-use crate::matcher::parse_header_name;
+use crate::cost_source::{ActualCost, CostEstimate};
 use crate::pattern::{Endpoint, EndpointMap};
 use crate::rule::{Cost, TierLimits};
 use crate::yaml::{YamlEntry, YamlNode, YamlValue};
@@ -29,7 +29,8 @@ pub(super) fn read(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost>
 }
 
 fn reserved(context: CompileContext<'_>, node: &YamlNode, reserve: &YamlEntry) -> Option<Cost> {
-    let actual = optional(node.get("actual"), |actual| context.read(actual, response_header));
+    let actual = optional(node.get("actual"), |actual| context.read(actual, ActualCost::parse));
+    let reserve = context.read(&reserve.node, CostEstimate::parse);
     let other = node.entries().iter().find(|entry| !matches!(&*entry.key, "reserve" | "actual"));
     if let Some(entry) = other {
         let problem = Problem::new(format!("`{}` cannot stand beside `reserve`", entry.key))
@@ -37,7 +38,7 @@ fn reserved(context: CompileContext<'_>, node: &YamlNode, reserve: &YamlEntry) -
         context.error(entry.key_span, problem);
         return None;
     }
-    Some(Cost::Reserve { reserve: reserve.node.whole()?, actual: actual? })
+    Some(Cost::Reserve { reserve: reserve?, actual: actual? })
 }
 
 fn by_endpoint(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost> {
@@ -74,8 +75,11 @@ pub(super) fn check_capacity(context: CompileContext<'_>, node: &YamlNode, limit
         YamlValue::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),
         _ => vec![node],
     };
+    // The fallback of an estimate: other requests may still pass, but these never do.
+    let estimate =
+        |node: &YamlNode| CostEstimate::parse(node.text()?).ok().map(|one| one.fallback());
     for node in costs {
-        let Some(cost) = node.whole() else { continue };
+        let Some(cost) = node.whole().or_else(|| estimate(node)) else { continue };
         let mut lists =
             limits.all().map(|list| list.iter().find(|one| one.limit.capacity() < cost));
         let Some(Some(first)) = lists.next() else { continue };
@@ -99,16 +103,4 @@ fn unknown_field(context: CompileContext<'_>, entry: &YamlEntry) {
     });
     let problem = Problem::new(format!("there is no field `{}` in a `cost`", entry.key));
     context.error(entry.key_span, problem.hint(hint));
-}
-
-/// The header of `{response.header.NAME}`.
-fn response_header(text: &str) -> Result<Box<str>, Problem> {
-    let name = text
-        .strip_prefix("{response.header.")
-        .and_then(|rest| rest.strip_suffix('}'))
-        .ok_or_else(|| {
-            Problem::new(format!("the actual cost {text:?} is not a response header"))
-                .hint("write `\"{response.header.x-tokens-used}\"`")
-        })?;
-    parse_header_name(name)
 }

@@ -33,6 +33,14 @@ pub(super) const KEY: ShapeKind = ShapeKind::PatternText(
     "a key such as `\"{user|ip}\"`",
     TextPattern::Strict(r"^global$|\{.+\}"),
 );
+pub(super) const RESERVE: ShapeKind = ShapeKind::PatternText(
+    "a cost such as `2000` or `\"{request.json.max_tokens|2000}\"`",
+    TextPattern::Loose(r"^([1-9][0-9]*|\{(.+\|)?[1-9][0-9]*\})$"),
+);
+pub(super) const ACTUAL: ShapeKind = ShapeKind::PatternText(
+    "a part of the response such as `\"{response.json.usage.total_tokens}\"`",
+    TextPattern::Strict(r"^\{response\.(bytes|(header|json)\..+)\}$"),
+);
 pub(super) const NAME: ShapeKind =
     ShapeKind::PatternText("a text", TextPattern::Loose("^[A-Za-z0-9_-]{1,64}$"));
 pub(super) const HEADER: ShapeKind = ShapeKind::Text("the name of a header such as `x-user-id`");

@@ -1,8 +1,8 @@
 //! The table, continued: the fields of a rule.
 
 use super::kinds::{
-    ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, INTEGER_MAX, KEY, LIMITS, METHOD, NAME, PATH,
-    PATH_EXPRESSION, RATE, SHARE, TEXTS, WORD, field, map, object, one_of, required,
+    ACTUAL, ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, INTEGER_MAX, KEY, LIMITS, METHOD, NAME,
+    PATH, PATH_EXPRESSION, RATE, RESERVE, SHARE, TEXTS, WORD, field, map, object, one_of, required,
 };
 use super::{FreeFields, ShapeKind, ShapeObject};
 
@@ -319,15 +319,15 @@ pub(super) static COST: ShapeObject = ShapeObject {
         ),
         field(
             "reserve",
-            ShapeKind::Whole(1, INTEGER_MAX),
-            "The estimate that is charged until the true cost is known.",
-            "reserve: 2000",
+            RESERVE,
+            "The estimate that is charged until the true cost is known: a number, or places in the request and a number for requests without them.",
+            "reserve: \"{request.json.max_tokens|2000}\"",
         ),
         field(
             "actual",
-            ShapeKind::Text("a response header such as `\"{response.header.x-tokens-used}\"`"),
-            "The response header with the true cost.",
-            "actual: \"{response.header.x-tokens-used}\"",
+            ACTUAL,
+            "The place in the response that has the true cost: a header field, the length of the body, or a number in its JSON.",
+            "actual: \"{response.json.usage.total_tokens}\"",
         ),
     ],
     free_fields: Some(&FreeFields {

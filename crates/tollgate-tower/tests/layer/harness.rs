@@ -140,7 +140,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-pub(crate) fn poll<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 

@@ -4,6 +4,8 @@ mod charges;
 mod exempt;
 mod harness;
 mod keys;
+#[cfg(feature = "rules")]
+mod metered_bodies;
 mod nested;
 mod queues;
 mod refusals;

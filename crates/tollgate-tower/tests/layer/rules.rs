@@ -28,17 +28,17 @@ fn rules(text: &str) -> RuleSet {
     compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
 }
 
-type MemoryGatekeeper = Arc<Gatekeeper<MemoryStore, SharedManualClock>>;
+pub(crate) type MemoryGatekeeper = Arc<Gatekeeper<MemoryStore, SharedManualClock>>;
 
 /// A gatekeeper of these rules at noon, and its clock.
-fn gatekeeper(text: &str) -> (MemoryGatekeeper, SharedManualClock) {
+pub(crate) fn gatekeeper(text: &str) -> (MemoryGatekeeper, SharedManualClock) {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
     let store = MemoryStore::new(10_000);
     (Arc::new(Gatekeeper::new(rules(text), store, Arc::clone(&clock))), clock)
 }
 
 /// What is left under the first rule of a path.
-fn left<S: InfallibleStore>(
+pub(crate) fn left<S: InfallibleStore>(
     gatekeeper: &Gatekeeper<S, SharedManualClock>,
     path: &str,
     user: &str,
@@ -57,7 +57,7 @@ fn left<S: InfallibleStore>(
 }
 
 /// Polls until it is ready: what waits here is ready the next time it is asked.
-fn until_ready<F: Future>(mut future: std::pin::Pin<&mut F>) -> F::Output {
+pub(crate) fn until_ready<F: Future + ?Sized>(mut future: std::pin::Pin<&mut F>) -> F::Output {
     (0..100)
         .find_map(|_| match poll(&mut future) {
             Poll::Ready(done) => Some(done),
@@ -343,7 +343,7 @@ fn a_layer_that_does_not_find_the_peer() {
 
 /// The memory store, which answers two polls late: what is shared is asked over a wire.
 #[derive(Debug)]
-struct DelayedMemoryStore {
+pub(crate) struct DelayedMemoryStore {
     store: MemoryStore,
     /// How often somebody has waited.
     waits: AtomicUsize,
@@ -409,9 +409,9 @@ impl Store for DelayedMemoryStore {
     }
 }
 
-type DelayedGatekeeper = Arc<Gatekeeper<Arc<DelayedMemoryStore>, SharedManualClock>>;
+pub(crate) type DelayedGatekeeper = Arc<Gatekeeper<Arc<DelayedMemoryStore>, SharedManualClock>>;
 
-fn later_gatekeeper(text: &str) -> (DelayedGatekeeper, Arc<DelayedMemoryStore>) {
+pub(crate) fn later_gatekeeper(text: &str) -> (DelayedGatekeeper, Arc<DelayedMemoryStore>) {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
     let (store, waits) = (MemoryStore::new(1_000), AtomicUsize::new(0));
     let store = Arc::new(DelayedMemoryStore { store, waits });

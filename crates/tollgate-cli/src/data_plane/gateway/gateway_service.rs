@@ -24,7 +24,7 @@ use super::error_reply;
 use super::exchange::{Exchange, ResponseSummary, UnansweredExchange};
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
-use super::overload::{self, QueuedRequest, RequestPlace};
+use super::overload::{self, OverloadWait, RequestPlace};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
@@ -149,7 +149,7 @@ enum RequestStep {
     /// The layer decides about it.
     Decide(<LimitedProxy as Service<Request<ClientBody>>>::Future, RequestPlace),
     /// It waits until there is room.
-    Wait(Box<(QueuedRequest, LimitedProxy, Request<ClientBody>)>),
+    Wait(Box<(OverloadWait, LimitedProxy, Request<ClientBody>)>),
 }
 
 impl RequestStep {

@@ -87,7 +87,7 @@ impl Drop for RequestPlace {
 pub(super) fn enter(
     bounds: WorkerBounds,
     counts: &Arc<OverloadCounts>,
-) -> Result<RequestPlace, Result<QueuedRequest, OverloadRefusal>> {
+) -> Result<RequestPlace, Result<OverloadWait, OverloadRefusal>> {
     QUEUE.with_borrow_mut(|queue| {
         // Those who wait come first.
         if queue.in_progress < bounds.requests_max && queue.waiting.is_empty() {
@@ -103,7 +103,7 @@ pub(super) fn enter(
         let number = queue.last_ticket;
         queue.waiting.push_back(QueueTicket { number, waker: None });
         let timer = Box::pin(tokio::time::sleep(bounds.wait_max));
-        Err(Ok(QueuedRequest { ticket: Some(number), bounds, counts: counts.clone(), timer }))
+        Err(Ok(OverloadWait { ticket: Some(number), bounds, counts: counts.clone(), timer }))
     })
 }
 
@@ -150,7 +150,7 @@ impl WorkerQueue {
 }
 
 /// A request that waits its turn. Dropping it frees its place in the queue.
-pub(super) struct QueuedRequest {
+pub(super) struct OverloadWait {
     /// `None` once the wait is over.
     ticket: Option<u64>,
     bounds: WorkerBounds,
@@ -158,7 +158,7 @@ pub(super) struct QueuedRequest {
     timer: Pin<Box<Sleep>>,
 }
 
-impl Future for QueuedRequest {
+impl Future for OverloadWait {
     type Output = Result<RequestPlace, OverloadRefusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -181,7 +181,7 @@ impl Future for QueuedRequest {
     }
 }
 
-impl Drop for QueuedRequest {
+impl Drop for OverloadWait {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             QUEUE.with_borrow_mut(|queue| queue.give_up(ticket));
@@ -200,7 +200,7 @@ mod tests {
         QUEUE.with_borrow(|queue| (queue.in_progress, queue.waiting.len()))
     }
 
-    fn queued(counts: &Arc<OverloadCounts>, wait_max: Duration) -> QueuedRequest {
+    fn queued(counts: &Arc<OverloadCounts>, wait_max: Duration) -> OverloadWait {
         match enter(WorkerBounds { wait_max, ..BOUNDS }, counts) {
             Err(Ok(queued)) => queued,
             _ => panic!("there is room in the queue, and nowhere else"),

@@ -1,0 +1,123 @@
+//! `NumberToken`: a number of a JSON document, read byte by byte.
+
+use arrayvec::ArrayVec;
+use tollgate::time::MAX_EXACT;
+
+/// The longest number that is read; a longer one is valid and counts as no whole number.
+const NUMBER_BYTES_MAX: usize = 64;
+
+/// A number being read.
+#[derive(Debug)]
+pub(super) struct NumberToken {
+    part: NumberPart,
+    text: ArrayVec<u8, NUMBER_BYTES_MAX>,
+    is_too_long: bool,
+}
+
+/// The last byte that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NumberPart {
+    Minus,
+    /// A 0 that begins the number: no digit may follow.
+    Zero,
+    Whole,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+impl NumberToken {
+    /// Begins a number; `None` if no number begins with this byte.
+    pub(super) fn begin(byte: u8) -> Option<NumberToken> {
+        let part = match byte {
+            b'-' => NumberPart::Minus,
+            b'0' => NumberPart::Zero,
+            b'1'..=b'9' => NumberPart::Whole,
+            _ => return None,
+        };
+        Some(NumberToken { part, text: ArrayVec::from_iter([byte]), is_too_long: false })
+    }
+
+    /// Takes a byte, if it belongs to the number.
+    pub(super) fn push(&mut self, byte: u8) -> bool {
+        use NumberPart::*;
+        self.part = match (self.part, byte) {
+            (Minus, b'0') => Zero,
+            (Minus | Whole, b'0'..=b'9') => Whole,
+            (Zero | Whole, b'.') => Point,
+            (Point | Fraction, b'0'..=b'9') => Fraction,
+            (Zero | Whole | Fraction, b'e' | b'E') => Exponent,
+            (Exponent, b'+' | b'-') => ExponentSign,
+            (Exponent | ExponentSign | ExponentDigits, b'0'..=b'9') => ExponentDigits,
+            _ => return false,
+        };
+        self.is_too_long |= self.text.try_push(byte).is_err();
+        true
+    }
+
+    /// Returns true if the number may end here.
+    pub(super) fn is_complete(&self) -> bool {
+        use NumberPart::*;
+        matches!(self.part, Zero | Whole | Fraction | ExponentDigits)
+    }
+
+    /// The number, if it is whole and not negative, at most [`MAX_EXACT`]: what is larger counts as that.
+    pub(super) fn whole(&self) -> Option<u64> {
+        if self.is_too_long || self.text.first() == Some(&b'-') {
+            return None;
+        }
+        let text = std::str::from_utf8(&self.text).ok()?;
+        if let Ok(whole) = text.parse::<u64>() {
+            return Some(whole.min(MAX_EXACT));
+        }
+        // Exact below 2^53, and anything above it is cut.
+        let number: f64 = text.parse().ok()?;
+        (number.fract() == 0.0 || number.is_infinite()).then(|| (number as u64).min(MAX_EXACT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_read_in_all_their_forms() {
+        let long = format!("1{}", "0".repeat(NUMBER_BYTES_MAX));
+        let cases = [
+            ("0", Some(0)),
+            ("17", Some(17)),
+            ("4096.0", Some(4_096)),
+            ("1e3", Some(1_000)),
+            ("1.5E+1", Some(15)),
+            ("9007199254740991", Some(MAX_EXACT)),
+            ("9007199254740992", Some(MAX_EXACT)),
+            ("99999999999999999999999", Some(MAX_EXACT)),
+            ("1e400", Some(MAX_EXACT)),
+            ("1.5", None),
+            ("1e-3", None),
+            ("-1", None),
+            ("-0", None),
+            (&*long, None),
+        ];
+        for (text, want) in cases {
+            let mut number = NumberToken::begin(text.as_bytes()[0]).unwrap();
+            assert!(text.bytes().skip(1).all(|byte| number.push(byte)), "{text}");
+            assert!(number.is_complete(), "{text}");
+            assert_eq!(number.whole(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_are_no_numbers() {
+        for text in ["-", "1.", "1e", "1e+", "01", "1.e1", "--1", "1.2.3", "0x1", "1_0"] {
+            let mut number = NumberToken::begin(text.as_bytes()[0]).unwrap();
+            let taken = text.bytes().skip(1).take_while(|byte| number.push(*byte)).count() + 1;
+            assert!(taken < text.len() || !number.is_complete(), "{text}");
+        }
+        assert!(
+            [b'+', b'.', b'a', b'N'].into_iter().all(|byte| NumberToken::begin(byte).is_none())
+        );
+    }
+}

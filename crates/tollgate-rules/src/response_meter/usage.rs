@@ -1,0 +1,64 @@
+//! `UsageForm`: the forms in which answers of language models report the tokens that they used.
+
+use tollgate::time::MAX_EXACT;
+
+use crate::json_path::JsonPath;
+
+/// The numbers that make up a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UsageForm {
+    /// The number at the path itself.
+    Number,
+    /// A path that ends in `usage.total_tokens`. The total is there, or under `response` in events of OpenAI's
+    /// Responses API. Anthropic reports parts and no total: in `usage`, and at the beginning of a stream in
+    /// `message.usage`; later events repeat the parts that have grown.
+    Tokens,
+}
+
+/// The names before the name of a number.
+const TOTAL: [&str; 2] = ["usage", "total_tokens"];
+
+/// The parts of the usage that make up the total.
+const PARTS: [&str; 4] =
+    ["output_tokens", "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
+
+impl UsageForm {
+    pub(super) fn of(path: &JsonPath) -> UsageForm {
+        if path.ends_with(&TOTAL) { UsageForm::Tokens } else { UsageForm::Number }
+    }
+
+    /// The paths to look for: the totals first, then both places of each part.
+    pub(super) fn paths(self, path: &JsonPath) -> Vec<JsonPath> {
+        if self == UsageForm::Number {
+            return vec![path.clone()];
+        }
+        let before = path.len() - TOTAL.len();
+        let [usage, total] = TOTAL;
+        let mut paths = vec![path.clone(), path.branch(before, &["response", usage, total])];
+        for part in PARTS {
+            paths.push(path.branch(before, &[usage, part]));
+            paths.push(path.branch(before, &["message", usage, part]));
+        }
+        paths
+    }
+
+    /// The cost by the numbers at these paths. An answer that was cut off has at least one output token for
+    /// each of its `content_events`.
+    pub(super) fn cost(self, numbers: &[Option<u64>], content_events: u64) -> Option<u64> {
+        if self == UsageForm::Number {
+            return numbers[0];
+        }
+        if let Some(total) = numbers[0].or(numbers[1]) {
+            return Some(total);
+        }
+        let mut parts = [None; PARTS.len()];
+        for (part, places) in parts.iter_mut().zip(numbers[2..].chunks(2)) {
+            *part = places[0].or(places[1]);
+        }
+        parts.iter().any(Option::is_some).then(|| {
+            let [output, others @ ..] = parts.map(Option::unwrap_or_default);
+            // Four numbers below 2^53 do not overflow.
+            (output.max(content_events) + others.iter().sum::<u64>()).min(MAX_EXACT)
+        })
+    }
+}
