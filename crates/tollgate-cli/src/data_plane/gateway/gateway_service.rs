@@ -12,9 +12,10 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
-use http::{Request, Response, Version, request};
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
-use tollgate_tower::RateLimit;
+use tollgate_tower::request_body::RequestBodyService;
+use tollgate_tower::{AdmissionGuard, RateLimit};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -63,6 +64,14 @@ impl ClientConnection {
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
     }
 
+    /// Keeps the admission of the request that became the tunnel until the tunnel ends.
+    fn hold_for_tunnel(&self, admission: Option<AdmissionGuard>) {
+        let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tunnel) = &mut *tunnel {
+            tunnel.admission = admission;
+        }
+    }
+
     pub(super) fn take_tunnel(&self) -> Option<Tunnel> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -82,7 +91,8 @@ impl GatewayService {
         client: &Arc<ClientConnection>,
     ) -> GatewayService {
         let proxy = ProxyService::new(&protocol.parts, client);
-        let limited = RefCell::new(protocol.layer.layer(proxy));
+        let limited = protocol.layer.request_body().layer(protocol.layer.layer(proxy));
+        let limited = RefCell::new(limited);
         GatewayService { protocol: protocol.clone(), client: client.clone(), limited }
     }
 
@@ -139,8 +149,8 @@ impl GatewayService {
     }
 }
 
-/// A service with the layer around it.
-type LimitedProxy = RateLimit<ProxyService>;
+/// The proxy behind the layer, which reads the bodies of requests that a rule has to know.
+type LimitedProxy = RequestBodyService<RateLimit<ProxyService>>;
 
 /// The next step of a request.
 enum RequestStep {
@@ -201,6 +211,10 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         Box::pin(async move {
             let (mut response, place) = step.response().await;
             let exchange = unanswered.answered();
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                let admission = response.extensions_mut().remove::<AdmissionGuard>();
+                exchange.client.hold_for_tunnel(admission);
+            }
             let protocol = &exchange.protocol;
             protocol.responses.count(response.status());
             if version < Version::HTTP_2 && protocol.stopping.load(Ordering::Relaxed) {

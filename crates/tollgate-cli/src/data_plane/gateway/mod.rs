@@ -26,6 +26,7 @@ mod tunnel;
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tollgate_tower::RateLimitLayer;
 
 use crate::data_plane::DataContext;
@@ -67,6 +68,13 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     });
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
+        .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
+        .background(|settlement| {
+            // Without a runtime the worker has ended, and its charges stand.
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(settlement);
+            }
+        })
         .on_warning(|_| {});
     if parts.access_log.is_some() {
         layer = layer.decision_in_response();

@@ -13,6 +13,7 @@ use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tollgate_rules::gateway_settings::UpstreamHost;
 use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings};
+use tollgate_tower::{InnerLimitFields, ReplayedBody};
 use tower_service::Service;
 
 use super::GatewayParts;
@@ -29,6 +30,9 @@ use crate::upstream::{ForwardError, ForwardedResponse, Forwarder, OutgoingBody, 
 const AMBIGUOUS_PATH: RequestProblem = RequestProblem::malformed(
     "Servers read this path differently, and its readings have different routes.",
 );
+
+/// The treatment of an upstream's rate limit fields, unless its settings say otherwise.
+pub(super) const LIMIT_FIELDS_DEFAULT: InnerLimitFields = InnerLimitFields::Replace;
 
 /// The proxy of one connection.
 #[derive(Clone)]
@@ -89,12 +93,16 @@ impl ProxyService {
         hop_fields::remove_from_response(response.headers_mut());
         let received = response.version();
         forwarded_fields::add_via(response.headers_mut(), received);
-        let Some(upstream) = tunnel else { return response };
+        let limit_fields = InnerLimitFields::from(upstream.settings.limit_fields);
+        if limit_fields != LIMIT_FIELDS_DEFAULT {
+            response.extensions_mut().insert(limit_fields);
+        }
+        let Some(switched_to) = tunnel else { return response };
         match (upgrade, switched) {
             (Some((offered, client)), Some(protocol)) if offered.offers(&protocol) => {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 response.headers_mut().insert(UPGRADE, protocol);
-                self.client.keep_tunnel(Tunnel::new(&exchange, client, upstream));
+                self.client.keep_tunnel(Tunnel::new(&exchange, client, switched_to));
                 response
             }
             // The upstream switches to a protocol that nobody asked for.
@@ -105,7 +113,7 @@ impl ProxyService {
     }
 }
 
-impl Service<Request<ClientBody>> for ProxyService {
+impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
     type Response = Response<UpstreamBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<UpstreamBody>, Infallible>> + Send>>;
@@ -114,7 +122,7 @@ impl Service<Request<ClientBody>> for ProxyService {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+    fn call(&mut self, request: Request<ReplayedBody<ClientBody>>) -> Self::Future {
         let (mut head, body) = request.into_parts();
         let rules = self.parts.gatekeeper.rules();
         let settings = rules.settings();

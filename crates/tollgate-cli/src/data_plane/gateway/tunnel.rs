@@ -13,6 +13,7 @@ use http::Version;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tollgate_tower::AdmissionGuard;
 
 use super::exchange::Exchange;
 use super::metrics::GatewayMetrics;
@@ -27,6 +28,8 @@ pub(super) struct Tunnel {
     /// Dropping it would close the connection.
     _upstream_connection: Http1Connection,
     exchange: Arc<Exchange>,
+    /// The slots of concurrency limits that the tunnel takes.
+    pub(super) admission: Option<AdmissionGuard>,
 }
 
 impl Tunnel {
@@ -35,7 +38,8 @@ impl Tunnel {
         client: OnUpgrade,
         (upstream, connection): (OnUpgrade, Http1Connection),
     ) -> Tunnel {
-        Tunnel { client, upstream, _upstream_connection: connection, exchange: exchange.clone() }
+        let exchange = exchange.clone();
+        Tunnel { client, upstream, _upstream_connection: connection, exchange, admission: None }
     }
 
     /// Passes bytes on to the end, or until the watchdog gives up the connection. While the server drains, a tunnel goes
