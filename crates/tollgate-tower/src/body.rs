@@ -57,7 +57,7 @@ impl<B> GatedBody<B> {
 impl<B> From<B> for GatedBody<B> {
     /// Wraps a body that no layer has seen, for servers that also send responses of their own.
     fn from(body: B) -> GatedBody<B> {
-        GatedBody::inner(body, None)
+        GatedBody::inner(body, BodyPass::None)
     }
 }
 
