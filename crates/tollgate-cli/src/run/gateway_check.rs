@@ -20,7 +20,7 @@ pub(super) fn check_settings(settings: &ServerSettings) -> Result<(), Report> {
 
 /// Refuses a gateway whose rules name no upstream. A reload may remove the last one: then requests are answered with 404.
 pub(super) fn check_rules(settings: &ServerSettings, rules: &RuleSet) -> Result<(), Report> {
-    let has_upstream = settings.upstream.is_some() || !rules.settings().gateway.routes.is_empty();
+    let has_upstream = settings.upstream.is_some() || !rules.settings().gateway.routes().is_empty();
     match has_gateway(settings) && !has_upstream {
         true => Err(no_upstream()),
         false => Ok(()),
