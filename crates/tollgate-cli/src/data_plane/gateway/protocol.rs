@@ -42,13 +42,16 @@ impl GatewayProtocol {
         context: &DataContext<'_>,
         responses: Arc<ResponseCounts>,
     ) -> GatewayProtocol {
+        let mut builder = connection_builder(STREAMS_MAX);
+        // A client that closes its sending side has gone: its request must not be served to the end.
+        builder.http1().half_close(false);
         GatewayProtocol {
             parts,
             layer,
             timeouts: context.timeouts,
             stopping: context.stopping.clone(),
             responses,
-            builder: connection_builder(STREAMS_MAX),
+            builder,
         }
     }
 }

@@ -67,7 +67,9 @@ fn check_target(head: &request::Parts) -> Result<(), RequestProblem> {
     let is_url = head.uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let path = head.uri.path();
     let is_path = path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS);
-    if is_url && is_path { Ok(()) } else { Err(TARGET) }
+    // hyper accepts other bytes, which servers read in different ways.
+    let is_ascii = head.uri.path_and_query().is_none_or(|target| target.as_str().is_ascii());
+    if is_url && is_path && is_ascii { Ok(()) } else { Err(TARGET) }
 }
 
 fn check_host(head: &request::Parts) -> Result<(), RequestProblem> {
@@ -141,6 +143,8 @@ mod tests {
             ("GET", "*", Err(TARGET)),
             ("GET", "ftp://h/a", Err(TARGET)),
             ("GET", "h", Err(TARGET)),
+            ("GET", "/caf\u{e9}", Err(TARGET)),
+            ("GET", "/?caf\u{e9}", Err(TARGET)),
             ("CONNECT", "h:80", Err(METHOD)),
             ("TRACE", "/", Err(METHOD)),
         ];
