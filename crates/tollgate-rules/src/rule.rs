@@ -13,6 +13,7 @@ use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
 use crate::normalized_facts::NormalizedFacts;
+use crate::own_refusal::OwnRefusal;
 use crate::path::{SpellingSet, spelling_numbers};
 use crate::pattern::EndpointMap;
 
@@ -46,6 +47,8 @@ pub struct Rule {
     pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
+    /// The response to refused clients, instead of a problem document.
+    pub refusal: Option<Arc<OwnRefusal>>,
     /// Details of a rule from a file of envoyproxy/ratelimit. Only descriptors of its domain are
     /// matched against such a rule.
     pub imported: Option<Box<ImportDetails>>,
@@ -69,6 +72,7 @@ impl Rule {
             terms: Terms::default(),
             store: None,
             concurrency: None,
+            refusal: None,
             imported: None,
         }
     }
