@@ -8,11 +8,12 @@
 //! | `probabilistic` | the error of limits that several servers enforce without a shared store |
 //! | `rules` | the cost of a rules file as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
+//! | `gateway` | the gateway's cost per request, added latency and memory, next to nginx, HAProxy, Envoy and a bare forwarder |
 //! | `instructions` | instructions per decision on every way in, counted by callgrind |
 //! | `pgo-training` | nothing: it sends mixed traffic to programs that are built with profiles |
 //! | `redis` | decisions through Redis, next to one EVALSHA for each request |
 //! | `doors` | the Redis protocol, gRPC and the tower layer, next to Redis, tonic and a bare route |
-//! | `bare-hyper`, `bare-resp`, `tonic-echo`, `axum-route` | nothing by themselves: `http` and `doors` start and measure them as floors |
+//! | `bare-hyper`, `bare-resp`, `tonic-echo`, `axum-route`, `bare-forwarder` | nothing by themselves: `http`, `doors` and `gateway` start and measure them as floors |
 //! | `flood` | memory and fairness when a flood of new keys hits a full table |
 
 pub mod address;
@@ -22,6 +23,7 @@ pub mod generator;
 pub mod keys;
 pub mod machine;
 pub mod options;
+pub mod peer_server;
 pub mod process;
 pub mod random;
 pub mod reply;

@@ -64,10 +64,15 @@ pub fn cores_of(process: u32) -> String {
     cores.unwrap_or("unknown").trim().to_owned()
 }
 
-/// Bytes of memory that the process holds (resident set size).
+/// Bytes of memory that this process holds (resident set size).
 pub fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    resident_bytes_of(std::process::id()).unwrap_or(0)
+}
+
+/// Bytes of memory that a process holds; `None` if there is no such process.
+pub fn resident_bytes_of(process: u32) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: asks for a constant of the system.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
 }

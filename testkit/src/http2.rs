@@ -16,19 +16,28 @@ pub mod frame_kind {
     pub const DATA: u8 = 0;
     /// Header fields or trailers.
     pub const HEADERS: u8 = 1;
+    /// A priority, which nobody obeys any more.
+    pub const PRIORITY: u8 = 2;
+    /// The end of a stream before its time.
+    pub const RST_STREAM: u8 = 3;
     /// Settings of the connection.
     pub const SETTINGS: u8 = 4;
     /// A question that must be answered.
     pub const PING: u8 = 6;
+    /// The end of the connection.
+    pub const GOAWAY: u8 = 7;
     /// Renewal of a flow-control window.
     pub const WINDOW_UPDATE: u8 = 8;
+    /// More header fields.
+    pub const CONTINUATION: u8 = 9;
 }
 
 /// The flag of the last frame of a stream.
 pub const END_STREAM: u8 = 1;
 /// The flag of an acknowledgement.
 pub const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
+/// The flag of the last frame of header fields.
+pub const END_HEADERS: u8 = 4;
 
 /// The header of a frame, nine bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +90,35 @@ pub fn write_call(out: &mut Vec<u8>, stream: u32, path: &str, message: &[u8]) {
     write_frame(out, frame_kind::DATA, END_STREAM, stream, message);
 }
 
+/// Encodes header fields in HPACK as they are, each in full, without Huffman coding and without adding to the table.
+#[must_use]
+pub fn header_block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            write_length(&mut block, text.len());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// Writes a length with a prefix of seven bits (RFC 7541, section 5.1).
+fn write_length(out: &mut Vec<u8>, length: usize) {
+    if length < 127 {
+        out.push(length as u8);
+        return;
+    }
+    out.push(127);
+    let mut rest = length - 127;
+    while rest >= 128 {
+        out.push((rest % 128 + 128) as u8);
+        rest /= 128;
+    }
+    out.push(rest as u8);
+}
+
 /// The header fields of the first call on a connection, in full, so that the server adds them to its table. They
 /// are encoded in HPACK (RFC 7541) without Huffman coding.
 fn first_header_block(path: &str) -> Vec<u8> {
@@ -121,5 +159,19 @@ mod tests {
             FrameHeader { payload_bytes: 3, kind: frame_kind::DATA, flags: END_STREAM, stream: 3 };
         assert_eq!(FrameHeader::read(&bytes), Some((head, &b"abc"[..])));
         assert_eq!(FrameHeader::read(&bytes[..8]), None);
+    }
+
+    #[test]
+    fn lengths_are_written_in_seven_bits_and_more() {
+        for (length, bytes) in [(0, vec![0]), (126, vec![126]), (127, vec![127, 0])] {
+            let mut out = Vec::new();
+            write_length(&mut out, length);
+            assert_eq!(out, bytes, "{length}");
+        }
+        let mut out = Vec::new();
+        // The example of RFC 7541 has five bits; with seven: 1337 - 127 = 1210 = 9 * 128 + 58.
+        write_length(&mut out, 1_337);
+        assert_eq!(out, [127, 58 + 128, 9]);
+        assert_eq!(header_block(&[("a", "bc")]), [0, 1, b'a', 2, b'b', b'c']);
     }
 }

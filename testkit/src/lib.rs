@@ -14,5 +14,6 @@ pub mod peers;
 pub mod process;
 pub mod random;
 pub mod redis;
+pub mod strict_http;
 pub mod traffic;
 pub mod wait;

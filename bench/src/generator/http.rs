@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use memchr::memchr;
 
+use super::paced::PacedClient;
 use super::requests::{EncodedRequests, RequestCursor};
 use super::{ClientContext, LoadClient, answer_excerpt};
 use crate::address::{BlockingStream, ServerAddress};
@@ -23,6 +24,18 @@ impl<'a> HttpLoadClient<'a> {
     pub fn new(requests: &'a EncodedRequests, index: usize) -> HttpLoadClient<'a> {
         HttpLoadClient { requests: RequestCursor::new(requests, index), asked_at: Duration::ZERO }
     }
+
+    /// Counts the answer if it is complete. Returns its length, or 0.
+    fn count_answer(&self, received: &[u8], turn: &mut ClientContext<'_>) -> Result<usize, String> {
+        match progress(received)? {
+            ResponseProgress::Incomplete => Ok(0),
+            ResponseProgress::Complete { status: 200, .. } => {
+                turn.count_answers(1, self.asked_at);
+                Ok(received.len())
+            }
+            ResponseProgress::Complete { .. } => Err("the status is not 200".into()),
+        }
+    }
 }
 
 impl LoadClient for HttpLoadClient<'_> {
@@ -37,15 +50,48 @@ impl LoadClient for HttpLoadClient<'_> {
         received: &[u8],
         turn: &mut ClientContext<'_>,
     ) -> Result<usize, String> {
-        match progress(received)? {
-            ResponseProgress::Incomplete => Ok(0),
-            ResponseProgress::Complete { status: 200, .. } => {
-                turn.count_answers(1, self.asked_at);
-                self.on_connected(turn)?;
-                Ok(received.len())
-            }
-            ResponseProgress::Complete { .. } => Err("the status is not 200".into()),
+        let bytes = self.count_answer(received, turn)?;
+        if bytes > 0 {
+            self.on_connected(turn)?;
         }
+        Ok(bytes)
+    }
+}
+
+/// A client that waits for the next time of a schedule after an answer; every answer must be 200.
+#[derive(Debug)]
+pub struct PacedHttpClient<'a> {
+    client: HttpLoadClient<'a>,
+    is_idle: bool,
+}
+
+impl<'a> PacedHttpClient<'a> {
+    /// Makes the client of the connection at `index`.
+    pub fn new(requests: &'a EncodedRequests, index: usize) -> PacedHttpClient<'a> {
+        PacedHttpClient { client: HttpLoadClient::new(requests, index), is_idle: true }
+    }
+}
+
+impl LoadClient for PacedHttpClient<'_> {
+    fn on_connected(&mut self, turn: &mut ClientContext<'_>) -> Result<(), String> {
+        self.is_idle = false;
+        self.client.on_connected(turn)
+    }
+
+    fn on_received(
+        &mut self,
+        received: &[u8],
+        turn: &mut ClientContext<'_>,
+    ) -> Result<usize, String> {
+        let bytes = self.client.count_answer(received, turn)?;
+        self.is_idle = bytes > 0;
+        Ok(bytes)
+    }
+}
+
+impl PacedClient for PacedHttpClient<'_> {
+    fn is_idle(&self) -> bool {
+        self.is_idle
     }
 }
 
@@ -136,11 +182,14 @@ pub struct BenchHttpResponse {
 /// Sends one request on a connection of its own.
 pub fn ask(address: impl Into<ServerAddress>, request: &[u8]) -> Result<BenchHttpResponse, String> {
     let address = address.into();
-    let stream = BlockingStream::connect(&address, START_MAX).and_then(|mut stream| {
-        stream.write_all(request)?;
-        Ok(stream)
-    });
+    let stream = BlockingStream::connect(&address, START_MAX);
     let mut stream = stream.map_err(|error| format!("cannot ask {address}: {error}"))?;
+    ask_on(&mut stream, request)
+}
+
+/// Sends one request on a connection and waits for the response.
+pub fn ask_on(stream: &mut BlockingStream, request: &[u8]) -> Result<BenchHttpResponse, String> {
+    stream.write_all(request).map_err(|error| format!("cannot send: {error}"))?;
     let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
     loop {
         let quoted = |problem: &str| format!("{problem}; it said:\n{}", answer_excerpt(&answer));

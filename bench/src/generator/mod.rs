@@ -2,7 +2,7 @@
 //!
 //! It is a closed loop: a connection sends its next request after an answer. That shows the highest rate of a
 //! server and the cost of a request. It says little about latency under an open load; read the percentiles
-//! as a comparison within one run.
+//! as a comparison within one run. [`paced`] is an open load.
 //!
 //! It polls and never sleeps: it has a core to itself, which is always busy. A generator that sleeps has to be woken by
 //! each answer, and a virtual machine charges the wake-up to the server that sends the answer: 3.0 µs of additional
@@ -13,8 +13,10 @@
 
 pub mod grpc;
 pub mod http;
+pub mod paced;
 pub mod requests;
 pub mod resp;
+pub mod upstream;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -89,25 +91,20 @@ pub struct LoadSpec {
 /// Takes one sample over new connections. `client` makes the client of the connection at an index.
 pub fn measure<T: LoadClient>(
     load: &LoadSpec,
-    talk: impl Fn(usize) -> T,
+    client: impl Fn(usize) -> T,
 ) -> Result<ServerSample, String> {
-    let mut generator = LoadGenerator::connect(load, talk)?;
-    generator.run(load.span.warm_up)?;
-    generator.latencies_ns.clear();
-    let server_ns = || processor_ns_of(load.server).ok_or("the server is gone");
-    let (watch, server_ns_before) = (Stopwatch::start(), server_ns()?);
-    let requests = generator.run(load.span.duration)? as f64;
-    let (elapsed, server_ns_after) = (watch.elapsed(), server_ns()?);
-    if requests == 0.0 {
-        return Err("not one answer in time".into());
-    }
-    let percentile_us = |it| generator.latencies_ns.value_at_percentile(it) as f64 / 1_000.0;
-    Ok(ServerSample {
-        requests_per_s: requests / elapsed.as_secs_f64(),
-        server_us: (server_ns_after - server_ns_before) as f64 / 1_000.0 / requests,
-        p50_us: percentile_us(50.0),
-        p99_us: percentile_us(99.0),
-    })
+    measure_beside(load, client, || Ok(()))
+}
+
+/// Takes one sample like [`measure`], and calls `beside` in every turn of the generator.
+pub fn measure_beside<T: LoadClient>(
+    load: &LoadSpec,
+    client: impl Fn(usize) -> T,
+    mut beside: impl FnMut() -> Result<(), String>,
+) -> Result<ServerSample, String> {
+    let mut generator = LoadGenerator::connect(load, client)?;
+    (0..load.connections).try_for_each(|index| generator.start_connection(index))?;
+    generator.sample(load, &mut |_| beside())
 }
 
 /// Takes a short sample of a server in this process over three connections, for tests of servers.
@@ -141,9 +138,31 @@ impl<T: LoadClient> LoadGenerator<T> {
             connections.map_err(|error| format!("cannot connect to {}: {error}", load.address))?;
         let latencies_ns = Histogram::new(3).expect("3 digits are within its range");
         let clock = Stopwatch::start();
-        let mut generator = LoadGenerator { poll, clock, connections, answers: 0, latencies_ns };
-        (0..load.connections).try_for_each(|index| generator.start_connection(index))?;
-        Ok(generator)
+        Ok(LoadGenerator { poll, clock, connections, answers: 0, latencies_ns })
+    }
+
+    /// Takes one sample: warms the server up, then measures. `each_turn` is called before every poll.
+    fn sample(
+        &mut self,
+        load: &LoadSpec,
+        each_turn: &mut impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<ServerSample, String> {
+        self.run(load.span.warm_up, each_turn)?;
+        self.latencies_ns.clear();
+        let server_ns = || processor_ns_of(load.server).ok_or("the server is gone");
+        let (watch, server_ns_before) = (Stopwatch::start(), server_ns()?);
+        let requests = self.run(load.span.duration, each_turn)? as f64;
+        let (elapsed, server_ns_after) = (watch.elapsed(), server_ns()?);
+        if requests == 0.0 {
+            return Err("not one answer in time".into());
+        }
+        let percentile_us = |it| self.latencies_ns.value_at_percentile(it) as f64 / 1_000.0;
+        Ok(ServerSample {
+            requests_per_s: requests / elapsed.as_secs_f64(),
+            server_us: (server_ns_after - server_ns_before) as f64 / 1_000.0 / requests,
+            p50_us: percentile_us(50.0),
+            p99_us: percentile_us(99.0),
+        })
     }
 
     fn start_connection(&mut self, index: usize) -> Result<(), String> {
@@ -155,7 +174,11 @@ impl<T: LoadClient> LoadGenerator<T> {
     }
 
     /// Sends requests for `duration`, at least until the first answer. Returns the number of answers.
-    fn run(&mut self, duration: Duration) -> Result<u64, String> {
+    fn run(
+        &mut self,
+        duration: Duration,
+        each_turn: &mut impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<u64, String> {
         let mut events = Events::with_capacity(self.connections.len());
         let mut answered_at = self.clock.elapsed();
         let end = answered_at + duration;
@@ -165,6 +188,7 @@ impl<T: LoadClient> LoadGenerator<T> {
             if now >= end && (self.answers > 0 || now >= end + ANSWER_TIMEOUT) {
                 break;
             }
+            each_turn(self)?;
             match self.poll.poll(&mut events, Some(Duration::ZERO)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 result => result.map_err(|error| format!("cannot poll for answers: {error}"))?,

@@ -16,7 +16,7 @@ pub(crate) fn check(settings: &ServerSettings) -> Result<(), Report> {
             true => settings.auth_token_file.is_some(),
             false => settings.admin_token_file.is_some(),
         };
-        if !has_tokens && !address.is_local() {
+        if !has_tokens && !address.is_local() && !entry.is_public() {
             return Err(open_to_all(entry.name, address, entry.token_flag()));
         }
     }

@@ -25,6 +25,7 @@ mod snapshot;
 mod store;
 mod telemetry;
 mod top;
+mod upstream;
 mod warnings;
 
 use std::io::{self, Write};

@@ -5,7 +5,7 @@
 use clap::builder::Arg;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 
-use crate::data_plane::{DataContext, envoy, http, resp};
+use crate::data_plane::{DataContext, envoy, gateway, http, resp};
 use crate::listeners::service::ListenerService;
 use crate::listeners::{BindAddress, ListenerAddress};
 
@@ -26,12 +26,14 @@ pub(crate) enum ListenerPlane {
     /// Decides requests. Data listeners share token file, certificate, caps and timeouts; each is built by its own
     /// function.
     Data(fn(&DataContext<'_>) -> ListenerService),
+    /// Forwards requests: open to all clients, because that is its purpose. Otherwise as a data listener.
+    Gateway(fn(&DataContext<'_>) -> ListenerService),
     /// Operates the server: tokens of its own, no TLS, one worker, and idle connections make room. Closes last.
     Control,
 }
 
 /// All listeners, in the order in which they are announced and closed.
-pub(crate) const LISTENERS: [ListenerEntry; 4] = [
+pub(crate) const LISTENERS: [ListenerEntry; 5] = [
     ListenerEntry {
         name: "http",
         env: "TOLLGATE_HTTP",
@@ -54,6 +56,13 @@ pub(crate) const LISTENERS: [ListenerEntry; 4] = [
         plane: ListenerPlane::Data(resp::listener),
     },
     ListenerEntry {
+        name: "gateway",
+        env: "TOLLGATE_GATEWAY",
+        default_address: "none",
+        help: "Listener of the gateway, which limits requests and forwards them to --upstream or to the upstreams of the rules",
+        plane: ListenerPlane::Gateway(gateway::listener),
+    },
+    ListenerEntry {
         name: "admin",
         env: "TOLLGATE_ADMIN",
         default_address: "127.0.0.1:9190",
@@ -64,13 +73,18 @@ pub(crate) const LISTENERS: [ListenerEntry; 4] = [
 
 impl ListenerEntry {
     pub(crate) fn is_data(&self) -> bool {
-        matches!(self.plane, ListenerPlane::Data(_))
+        matches!(self.plane, ListenerPlane::Data(_) | ListenerPlane::Gateway(_))
+    }
+
+    /// Returns true if everybody may use it.
+    pub(crate) fn is_public(&self) -> bool {
+        matches!(self.plane, ListenerPlane::Gateway(_))
     }
 
     /// Flag of the token file that protects it.
     pub(crate) fn token_flag(&self) -> &'static str {
         match self.plane {
-            ListenerPlane::Data(_) => "--auth-token-file",
+            ListenerPlane::Data(_) | ListenerPlane::Gateway(_) => "--auth-token-file",
             ListenerPlane::Control => "--admin-token-file",
         }
     }
@@ -84,6 +98,14 @@ impl ListenerAddresses {
     /// Each listener with its address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static ListenerEntry, &ListenerAddress)> {
         LISTENERS.iter().zip(&self.0)
+    }
+
+    /// Sets the address of a listener.
+    pub(crate) fn set(&mut self, name: &str, address: BindAddress) {
+        let place = LISTENERS.iter().position(|entry| entry.name == name);
+        if let Some(place) = place {
+            self.0[place] = ListenerAddress::At(address);
+        }
     }
 
     /// The listeners that are not switched off, with their addresses.

@@ -17,6 +17,8 @@ use crate::cli::environment::{self, UnknownVariable};
 use crate::cli::{CommandFailure, Report};
 use crate::credentials::Credentials;
 use crate::key_names::KeySecret;
+use crate::listeners::ListenerAddress;
+use crate::listeners::inherited::InheritedSockets;
 use crate::live;
 use crate::open_files::{self, OpenFilesBudget};
 use crate::settings::ServerSettings;
@@ -31,16 +33,32 @@ use server::AssembledServer;
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// Serves until a signal stops it.
-pub(crate) fn run(settings: ServerSettings) -> Result<(), CommandFailure> {
+pub(crate) fn run(mut settings: ServerSettings) -> Result<(), CommandFailure> {
+    let inherited = take_inherited_sockets(&mut settings).map_err(CommandFailure::Usage)?;
     let logs = Logs::to_stderr(settings.log_format, settings.log_lines_waiting.into());
     log_panics(&logs);
-    let outcome = set_up_and_serve(&settings, &logs, SystemClock.now());
+    let outcome = set_up_and_serve(&settings, inherited, &logs, SystemClock.now());
     logs.flush();
     outcome
 }
 
+/// Takes the sockets that a supervisor passed. Their listeners have the addresses of these sockets from here on.
+fn take_inherited_sockets(settings: &mut ServerSettings) -> Result<InheritedSockets, Report> {
+    let mut sockets = InheritedSockets::from_environment()?;
+    let configured = settings.listeners.iter().map(|(entry, address)| match address {
+        ListenerAddress::At(address) => (entry.name, Some(address.clone())),
+        ListenerAddress::None => (entry.name, None),
+    });
+    let configured: Vec<_> = configured.collect();
+    for (name, address) in sockets.assign(&configured)? {
+        settings.listeners.set(name, address);
+    }
+    Ok(sockets)
+}
+
 fn set_up_and_serve(
     settings: &ServerSettings,
+    inherited: InheritedSockets,
     logs: &Logs,
     started: Micros,
 ) -> Result<(), CommandFailure> {
@@ -65,7 +83,7 @@ fn set_up_and_serve(
     let core = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
     let gatekeeper = core.gatekeeper.clone();
     let server = AssembledServer::new((settings, connections), logs, credentials, core, started);
-    runtime.block_on(server.serve(gatekeeper, signals))
+    runtime.block_on(server.serve(gatekeeper, inherited, signals))
 }
 
 /// Number of threads that serve each data listener.

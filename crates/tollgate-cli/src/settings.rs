@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use tollgate_redis::KeyPrefix;
+use tollgate_rules::UpstreamUrl;
 
 use crate::cli::{CommandFailure, Report};
 use crate::listener_table::ListenerAddresses;
@@ -74,6 +75,33 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(crate) listeners: ListenerAddresses,
+
+    /// Upstream of the gateway for requests that no route of the rules matches: http://127.0.0.1:3000
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_UPSTREAM",
+        hide_env_values = true,
+        value_parser = UrlValue(upstream_url),
+        help_heading = "Listeners"
+    )]
+    pub(crate) upstream: Option<UpstreamUrl>,
+
+    /// Let other processes listen on the same ports (SO_REUSEPORT), for a restart without a pause
+    ///
+    /// Start the new server, wait until it is ready, then stop the old one. A supervisor that passes the sockets on
+    /// (LISTEN_FDS) is the better way: no connection is lost then whatever the kernel does.
+    #[arg(
+        long,
+        env = "TOLLGATE_REUSE_PORT",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        help_heading = "Listeners"
+    )]
+    pub(crate) reuse_port: bool,
 
     /// File with the tokens that callers of the data listeners must present, one per line
     ///
@@ -200,6 +228,37 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_connections_per_ip: NonZeroUsize,
 
+    /// Maximum number of requests that the gateway forwards at the same time
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_GATEWAY_MAX_REQUESTS",
+        default_value = "10000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_requests: NonZeroUsize,
+
+    /// Maximum number of requests that wait until the gateway can forward them; further ones get 503
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_GATEWAY_MAX_WAITING",
+        default_value = "1000",
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_waiting: usize,
+
+    /// Longest wait of a request until the gateway can forward it
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_GATEWAY_MAX_WAIT",
+        default_value = "1s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_wait: Duration,
+
     /// Number of worker threads; one per CPU by default
     #[arg(
         long,
@@ -275,6 +334,11 @@ pub(crate) struct Flags {
         help_heading = "Capacity"
     )]
     pub(crate) idle_timeout: Duration,
+}
+
+/// Parses the value of `--upstream`.
+fn upstream_url(text: &str) -> Result<UpstreamUrl, String> {
+    UpstreamUrl::parse(text).map_err(|problem| problem.to_string())
 }
 
 /// The flag `--missing-facts`.

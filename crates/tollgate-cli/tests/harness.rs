@@ -34,6 +34,7 @@ pub(crate) struct TollgateProcess {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
+    pub(crate) gateway: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -85,9 +86,10 @@ impl TollgateProcess {
         let logs = child.stderr.take().map_or_else(|| channel().1, lines_of);
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let logged = String::new();
-        let listeners: [Option<SocketAddr>; 4] = [None; 4];
-        let [http, grpc, resp, admin] = listeners;
-        let mut server = TollgateProcess { child, lines, logs, logged, http, grpc, resp, admin };
+        let listeners: [Option<SocketAddr>; 5] = [None; 5];
+        let [http, grpc, resp, gateway, admin] = listeners;
+        let mut server =
+            TollgateProcess { child, lines, logs, logged, http, grpc, resp, gateway, admin };
         let mut told = String::new();
         loop {
             let Ok(line) = server.lines.recv_timeout(DEADLINE) else {
@@ -97,6 +99,7 @@ impl TollgateProcess {
                 ["listening", "http", address] => server.http = address.parse().ok(),
                 ["listening", "grpc", address] => server.grpc = address.parse().ok(),
                 ["listening", "resp", address] => server.resp = address.parse().ok(),
+                ["listening", "gateway", address] => server.gateway = address.parse().ok(),
                 ["listening", "admin", address] => server.admin = address.parse().ok(),
                 ["ready"] => return Ok(server),
                 _ => panic!("an unknown line: {line}"),
@@ -116,6 +119,10 @@ impl TollgateProcess {
     #[allow(dead_code, reason = "the tests of that listener are a program of their own")]
     pub(crate) fn resp(&self) -> SocketAddr {
         self.resp.expect("the resp listener is open")
+    }
+
+    pub(crate) fn gateway(&self) -> SocketAddr {
+        self.gateway.expect("the gateway listener is open")
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {

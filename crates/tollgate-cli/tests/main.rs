@@ -12,6 +12,7 @@ mod check;
 mod examples;
 mod faults;
 mod fuzz_seeded;
+mod gateway;
 mod instructions;
 mod proxies;
 mod resp;

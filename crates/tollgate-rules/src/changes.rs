@@ -23,7 +23,7 @@ pub struct Changes {
     /// Number of rules that stay as they are.
     pub unchanged: usize,
     /// True if settings beside the rules changed: identification, exemptions, headers, logs, the
-    /// list of tiers.
+    /// list of tiers, upstreams and routes.
     pub settings: bool,
     /// True if the overrides of the file changed.
     pub overrides: bool,

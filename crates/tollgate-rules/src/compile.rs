@@ -7,16 +7,19 @@
 mod condition;
 mod context;
 mod cost;
+mod gateway;
 mod identify;
 mod import;
 mod jwt;
 mod limits;
+mod named_file;
 mod overrides;
 mod quantities;
 mod rule;
 mod settings;
 mod short_form;
 mod tiers;
+mod upstream;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -53,7 +56,8 @@ pub struct Compilation {
     /// Everything that was found.
     pub diagnostics: Diagnostics,
     /// Every other file that was read or tried, also if there is an error: when one of these
-    /// changes, the result may change. Bound: one, the file with the keys of tokens.
+    /// changes, the result may change. Bound: the file with the keys of tokens, and the certificates of
+    /// each upstream.
     pub named_files: Vec<NamedFile>,
 }
 

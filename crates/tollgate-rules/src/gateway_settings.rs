@@ -1,21 +1,43 @@
 //! The gateway's settings in a rules file: `upstreams` and `routes`. They are part of the rule set, so a reload replaces
 //! rules and routes together.
 
-use std::path::PathBuf;
+mod upstream;
+mod url;
+
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::Problem;
 use crate::path::Spellings;
-use crate::pattern::Pattern;
+use crate::pattern::{PathIndex, Pattern};
 
-/// The upstreams and routes of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub use upstream::{
+    CaFile, EjectionSettings, HealthProbe, UpstreamHost, UpstreamLimitFields, UpstreamSettings,
+    UpstreamVersion,
+};
+pub use url::UpstreamUrl;
+pub(crate) use url::parse_host;
+
+/// The upstreams and routes of all files.
+#[derive(Clone, Debug, Default)]
 pub struct GatewaySettings {
-    /// The upstreams. Bound: [`GatewaySettings::UPSTREAMS_MAX`].
-    pub upstreams: Vec<Arc<UpstreamSettings>>,
-    /// The routes, in order; the first that matches wins. Bound: [`GatewaySettings::ROUTES_MAX`].
-    pub routes: Vec<GatewayRoute>,
+    /// Bound: [`GatewaySettings::UPSTREAMS_MAX`].
+    upstreams: Vec<Arc<UpstreamSettings>>,
+    /// In order; the first that matches wins. Bound: [`GatewaySettings::ROUTES_MAX`].
+    routes: Vec<GatewayRoute>,
+    /// The numbers of the routes by path.
+    by_path: PathIndex,
 }
+
+/// The index follows from the routes.
+impl PartialEq for GatewaySettings {
+    fn eq(&self, other: &GatewaySettings) -> bool {
+        (&self.upstreams, &self.routes) == (&other.upstreams, &other.routes)
+    }
+}
+
+impl Eq for GatewaySettings {}
 
 impl GatewaySettings {
     /// The most upstreams.
@@ -23,38 +45,66 @@ impl GatewaySettings {
     /// The most routes.
     pub const ROUTES_MAX: usize = 1_000;
 
-    /// Settings that send every request to one address: those of `--upstream URL`.
-    pub fn single(address: UpstreamUrl) -> GatewaySettings {
-        let upstream = UpstreamSettings::new("default", vec![address]);
-        let everything = Pattern::parse("/{*rest}").expect("a pattern for every path");
-        GatewaySettings {
-            upstreams: vec![Arc::new(upstream)],
-            routes: vec![GatewayRoute { host: None, path: everything, upstream: 0 }],
+    /// Settings of these upstreams and routes.
+    pub fn new(
+        upstreams: Vec<Arc<UpstreamSettings>>,
+        routes: Vec<GatewayRoute>,
+    ) -> GatewaySettings {
+        let mut by_path = PathIndex::default();
+        for (number, route) in (0..).zip(&routes) {
+            by_path.insert(&route.path, number);
         }
+        GatewaySettings { upstreams, routes, by_path }
+    }
+
+    /// Adds an upstream for all requests that no route matches.
+    pub fn add_fallback(&mut self, upstream: Arc<UpstreamSettings>) {
+        let path = Pattern::parse("/{*rest}").expect("a pattern for every path");
+        self.by_path.insert(&path, self.routes.len() as u32);
+        self.routes.push(GatewayRoute { host: None, path, upstream: self.upstreams.len() });
+        self.upstreams.push(upstream);
+    }
+
+    /// The upstreams, in the order of the files.
+    pub fn upstreams(&self) -> &[Arc<UpstreamSettings>] {
+        &self.upstreams
+    }
+
+    /// The routes, in order; the first that matches wins.
+    pub fn routes(&self) -> &[GatewayRoute] {
+        &self.routes
     }
 
     /// Finds the upstream of a request. `host` is without its port and in small letters.
-    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch<'_> {
+    pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch {
         let spellings = Spellings::of(path);
-        let mut found = spellings.iter().map(|spelling| {
-            let matches = |route: &&GatewayRoute| route.matches(host, spelling.text());
-            self.routes.iter().find(matches).map(|route| route.upstream)
-        });
+        let mut found = spellings.iter().map(|spelling| self.upstream_of(host, spelling.text()));
         let first = found.next().flatten();
         // Servers read such a path differently, so it is unclear which upstream it is meant for.
         if found.any(|other| other != first) {
             return RouteMatch::Ambiguous;
         }
-        let upstream = first.and_then(|number| self.upstreams.get(number));
-        upstream.map_or(RouteMatch::None, RouteMatch::Upstream)
+        first.map_or(RouteMatch::None, RouteMatch::Upstream)
+    }
+
+    /// The number of the upstream of a path in normal spelling.
+    fn upstream_of(&self, host: Option<&str>, path: &str) -> Option<usize> {
+        let mut first: Option<u32> = None;
+        self.by_path.each_match(path, &mut |number| {
+            let is_earlier = first.is_none_or(|first| number < first);
+            if is_earlier && self.routes[number as usize].matches_host(host) {
+                first = Some(number);
+            }
+        });
+        first.map(|number| self.routes[number as usize].upstream)
     }
 }
 
 /// The result of looking for a route.
-#[derive(Clone, Copy, Debug)]
-pub enum RouteMatch<'a> {
-    /// The upstream to send the request to.
-    Upstream(&'a Arc<UpstreamSettings>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteMatch {
+    /// The index of the upstream to send the request to.
+    Upstream(usize),
     /// No route matches.
     None,
     /// Servers disagree about the meaning of the path, and its readings have different routes.
@@ -64,7 +114,7 @@ pub enum RouteMatch<'a> {
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRoute {
-    /// The host in small letters; `None` matches every host.
+    /// The host; `None` matches every host.
     pub host: Option<RouteHost>,
     /// The pattern of the path.
     pub path: Pattern,
@@ -73,16 +123,25 @@ pub struct GatewayRoute {
 }
 
 impl GatewayRoute {
-    fn matches(&self, host: Option<&str>, path: &str) -> bool {
-        let host_matches = match &self.host {
+    fn matches_host(&self, host: Option<&str>) -> bool {
+        match &self.host {
             None => true,
             Some(wanted) => host.is_some_and(|host| wanted.matches(host)),
+        }
+    }
+
+    /// Returns true if it matches every request that another route matches.
+    pub(crate) fn covers(&self, other: &GatewayRoute) -> bool {
+        let host = match (&self.host, &other.host) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(other)) => own.covers(other),
         };
-        host_matches && self.path.matches(path)
+        host && self.path.covers(&other.path)
     }
 }
 
-/// The host of a route.
+/// The host of a route, in small letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteHost {
     /// Exactly this host.
@@ -92,6 +151,33 @@ pub enum RouteHost {
 }
 
 impl RouteHost {
+    /// Reads `example.com` or `*.example.com`.
+    pub fn parse(text: &str) -> Result<RouteHost, Problem> {
+        let bad = |what: &str| Problem::new(format!("the host {text:?} {what}"));
+        if text.contains("://") {
+            return Err(bad("is a URL").hint("write the host alone, such as `api.example.com`"));
+        }
+        let (wildcard, name) = match text.strip_prefix("*.") {
+            Some(name) => (true, name),
+            None => (false, text),
+        };
+        if name.contains('*') {
+            return Err(bad("has a star that is not the first label")
+                .hint("write `*.example.com`, or leave `host` out for every host"));
+        }
+        let host = parse_host(name).map_err(|what| {
+            bad(what).hint("write a host without port such as `api.example.com` or `*.example.com`")
+        })?;
+        match (wildcard, host.parse::<IpAddr>()) {
+            (true, Ok(_)) => Err(bad("has a star before an address")
+                .hint("write the whole address, or a name such as `*.example.com`")),
+            (true, Err(_)) => Ok(RouteHost::Suffix(format!(".{host}").into())),
+            // Requests have IPv6 addresses in brackets.
+            (false, Ok(IpAddr::V6(address))) => Ok(RouteHost::Exact(format!("[{address}]").into())),
+            (false, _) => Ok(RouteHost::Exact(host)),
+        }
+    }
+
     /// Returns true if a host in small letters matches.
     pub fn matches(&self, host: &str) -> bool {
         match self {
@@ -99,134 +185,25 @@ impl RouteHost {
             RouteHost::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(&**suffix),
         }
     }
-}
 
-/// The URL of an upstream server: scheme, host and port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UpstreamUrl {
-    /// True for `https`.
-    pub tls: bool,
-    /// The host name or address, without brackets.
-    pub host: Box<str>,
-    /// The port.
-    pub port: u16,
-}
-
-/// One upstream: servers that do the same, and how to talk to them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamSettings {
-    /// Unique in a rule set.
-    pub name: Box<str>,
-    /// The servers, at least one. Bound: [`UpstreamSettings::ADDRESSES_MAX`].
-    pub addresses: Vec<UpstreamUrl>,
-    /// The HTTP version.
-    pub version: UpstreamVersion,
-    /// The file with the certificates that are trusted instead of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// The name in the server's certificate, if it is not the host of the URL.
-    pub server_name: Option<Box<str>>,
-    /// The `Host` that the upstream sees.
-    pub host: UpstreamHost,
-    /// The treatment of rate limit header fields in its responses.
-    pub limit_fields: UpstreamLimitFields,
-    /// Time for a connection to open, with its TLS handshake.
-    pub connect_timeout: Duration,
-    /// Time from the end of the request to the head of its response.
-    pub response_timeout: Duration,
-    /// Time without a byte of the body of a request or a response.
-    pub idle_timeout: Duration,
-    /// The most further attempts of one request.
-    pub retries: u8,
-    /// The most retries, in percent of requests.
-    pub retry_budget_percent: u8,
-    /// The most connections to one address, of one worker. Further requests wait, at most `connect_timeout`.
-    pub connections_max: usize,
-    /// The ejection of addresses that fail.
-    pub ejection: Option<EjectionSettings>,
-    /// The active health check.
-    pub health: Option<HealthProbe>,
-}
-
-impl UpstreamSettings {
-    /// The most addresses.
-    pub const ADDRESSES_MAX: usize = 256;
-
-    /// An upstream with the defaults of a file.
-    pub fn new(name: &str, addresses: Vec<UpstreamUrl>) -> UpstreamSettings {
-        UpstreamSettings {
-            name: name.into(),
-            addresses,
-            version: UpstreamVersion::default(),
-            ca_file: None,
-            server_name: None,
-            host: UpstreamHost::default(),
-            limit_fields: UpstreamLimitFields::default(),
-            connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(60),
-            retries: 1,
-            retry_budget_percent: 10,
-            connections_max: 1_024,
-            ejection: Some(EjectionSettings { after: 5, duration: Duration::from_secs(10) }),
-            health: None,
+    /// Returns true if it matches every host that another one matches.
+    fn covers(&self, other: &RouteHost) -> bool {
+        match (self, other) {
+            (_, RouteHost::Exact(exact)) => self.matches(exact),
+            (RouteHost::Exact(_), RouteHost::Suffix(_)) => false,
+            (RouteHost::Suffix(own), RouteHost::Suffix(other)) => other.ends_with(&**own),
         }
     }
 }
 
-/// The HTTP version that is spoken to an upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpstreamVersion {
-    /// Over TLS the version that the server chooses; otherwise HTTP/1.1, and HTTP/2 for gRPC.
-    #[default]
-    Auto,
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2, without TLS by prior knowledge.
-    Http2,
+impl fmt::Display for RouteHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteHost::Exact(exact) => f.write_str(exact),
+            RouteHost::Suffix(suffix) => write!(f, "*{suffix}"),
+        }
+    }
 }
 
-/// The `Host` that an upstream sees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpstreamHost {
-    /// The client's.
-    #[default]
-    Client,
-    /// The host and port of the upstream's URL.
-    Upstream,
-}
-
-/// The treatment of rate limit header fields that an upstream sends, on responses that the gateway adds its own to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpstreamLimitFields {
-    /// The gateway's fields replace them.
-    #[default]
-    Replace,
-    /// They stay, and the gateway's fields of the same name are left out.
-    Keep,
-    /// They are renamed: `X-RateLimit-Limit` becomes `Upstream-X-RateLimit-Limit`.
-    Apart,
-}
-
-/// The ejection of an address after failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EjectionSettings {
-    /// Consecutive failures: no connection, a timeout, a reset, a broken response.
-    pub after: u32,
-    /// Time without requests, doubled by each further ejection up to ten times as long.
-    pub duration: Duration,
-}
-
-/// An active health check of each address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthProbe {
-    /// The path, requested with GET; a status from 200 to 399 is healthy.
-    pub path: Box<str>,
-    /// Time between two probes.
-    pub interval: Duration,
-    /// Time for the response.
-    pub timeout: Duration,
-    /// Consecutive successes that make an address healthy.
-    pub healthy: u32,
-    /// Consecutive failures that make it unhealthy.
-    pub unhealthy: u32,
-}
+#[cfg(test)]
+mod tests;

@@ -298,6 +298,20 @@ impl Identify {
         of_user.into_iter().chain(of_address)
     }
 
+    /// Returns true if callers are identified by this header, in small letters: by what a trusted peer
+    /// says, or by an API key or a token.
+    pub fn is_identity_header(&self, header: &str) -> bool {
+        self.is_claim_header(header) || self.proving_headers().any(|name| name == header)
+    }
+
+    /// Returns true if this header, in small letters, names the user, the tier or the address of the
+    /// caller, which counts only from a trusted peer. A proxy removes it from the requests of all
+    /// others, so that servers behind it can rely on it.
+    pub fn is_claim_header(&self, header: &str) -> bool {
+        let tier = self.tier_header.as_deref();
+        self.forwarded_headers().chain(tier).any(|name| name == header)
+    }
+
     /// Returns true if requests can name a user.
     pub(crate) fn finds_users(&self) -> bool {
         !matches!(self.user, UserSource::Nowhere)
@@ -437,6 +451,30 @@ mod tests {
             (proxy.user.as_deref(), proxy.tier.as_deref()),
             (Some("42"), Some("enterprise"))
         );
+    }
+
+    #[test]
+    fn headers_that_name_a_caller_are_told_from_those_that_prove_one() {
+        let by_header = Identify {
+            address: AddressSource::Header("x-client".into()),
+            api_key_header: Some("x-api-key".into()),
+            ..identify()
+        };
+        let by_key = Identify { user: UserSource::ApiKey("x-key".into()), ..identify() };
+        // Settings, header | identifies, only from trusted peers
+        let rows = [
+            (&by_header, "x-user-id", true, true),
+            (&by_header, "x-tier", true, true),
+            (&by_header, "x-client", true, true),
+            (&by_header, "x-api-key", true, false),
+            (&by_header, "x-key", false, false),
+            (&by_key, "x-key", true, false),
+            (&by_key, "x-user-id", false, false),
+        ];
+        for (identify, header, identifies, is_claim) in rows {
+            assert_eq!(identify.is_identity_header(header), identifies, "{header}");
+            assert_eq!(identify.is_claim_header(header), is_claim, "{header}");
+        }
     }
 
     #[test]

@@ -80,6 +80,23 @@ impl Pattern {
         parts.next().is_none()
     }
 
+    /// Returns true if it matches every path that another pattern matches.
+    pub(crate) fn covers(&self, other: &Pattern) -> bool {
+        let mut others = other.segments.iter();
+        for segment in &self.segments {
+            let fits = match (segment, others.next()) {
+                (PatternSegment::Rest, _) => return true,
+                (_, None | Some(PatternSegment::Rest)) => false,
+                (PatternSegment::Any, Some(_)) => true,
+                (literal, Some(other)) => literal == other,
+            };
+            if !fits {
+                return false;
+            }
+        }
+        others.next().is_none()
+    }
+
     /// Returns true if it matches a path as sent: `/api/health/` is not `/api/health` to every
     /// application.
     pub(crate) fn matches_as_sent(&self, path: &Spelling<'_>) -> bool {

@@ -182,7 +182,7 @@ pub struct RuleSettings {
     /// True if logs may show keys in the clear.
     pub log_keys_plain: bool,
     /// Upstreams and routes of the gateway.
-    pub gateway: GatewaySettings,
+    pub gateway: Arc<GatewaySettings>,
 }
 
 impl Default for RuleSettings {
@@ -193,7 +193,7 @@ impl Default for RuleSettings {
             exempt_users: HashSet::new(),
             dialects: Dialect::DEFAULT.into(),
             log_keys_plain: false,
-            gateway: GatewaySettings::default(),
+            gateway: Arc::default(),
         }
     }
 }

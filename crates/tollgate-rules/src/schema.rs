@@ -226,8 +226,18 @@ mod tests {
 
     #[test]
     fn the_schema_and_the_reader_agree_on_every_variant_of_the_full_form() {
+        agree_on_every_variant(include_str!("../tests/good/full.yaml"), (100, 300));
+    }
+
+    #[test]
+    fn the_schema_and_the_reader_agree_on_every_variant_of_the_gateway() {
+        agree_on_every_variant(include_str!("../tests/good/gateway.yaml"), (40, 300));
+    }
+
+    /// Compares schema and reader on every variant; more than these must be accepted and refused.
+    fn agree_on_every_variant(text: &str, (accepted_above, refused_above): (usize, usize)) {
         let validator = jsonschema::draft202012::new(&schema()).expect("the schema is one");
-        let source = Source::from_text("full.yaml", include_str!("../tests/good/full.yaml"));
+        let source = Source::from_text("full.yaml", text);
         let root = yaml::read(&source, &mut Diagnostics::default()).unwrap();
         let variants = variants(&root);
         let mut accepted = 0;
@@ -240,13 +250,15 @@ mod tests {
             assert!(diagnostics.is_empty() || !valid, "{diagnostics}{value}");
             // What the schema refuses, the reader refuses, if not by its form then by its meaning.
             let text = value.to_string();
-            let refused = || compile(&[Source::from_text("full.json", &text)]).rules.is_none();
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good");
+            let source = Source::from_text("full.json", &text).in_folder(&folder);
+            let refused = || compile(&[source]).rules.is_none();
             assert!(valid || !diagnostics.is_empty() || refused(), "{text}");
             accepted += usize::from(valid);
         }
         // Both kinds occur.
         assert!(
-            accepted > 100 && variants.len() - accepted > 300,
+            accepted > accepted_above && variants.len() - accepted > refused_above,
             "{accepted} of {}",
             variants.len()
         );

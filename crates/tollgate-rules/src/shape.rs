@@ -1,5 +1,5 @@
-//! What a rules file may contain: one table of objects and fields, in `file_table` and
-//! `rule_table`; `import_table` is that of files of envoyproxy/ratelimit.
+//! What a rules file may contain: one table of objects and fields, in `file_table`,
+//! `rule_table` and `gateway_table`; `import_table` is that of files of envoyproxy/ratelimit.
 //!
 //! The reader below and the JSON Schema of `schema` walk the same table, so that a field cannot be
 //! in one and not in the other. The reader looks at form: known fields, the right kind of value,
@@ -7,6 +7,7 @@
 //! reported, `compile` passes over in silence.
 
 mod file_table;
+mod gateway_table;
 mod import_table;
 mod kinds;
 mod rule_table;

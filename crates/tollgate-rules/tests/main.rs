@@ -16,6 +16,7 @@ mod degraded;
 mod descriptors;
 mod future_sizes;
 mod fuzz_seeded;
+mod gateway_settings;
 mod hostile;
 #[cfg(feature = "jwt")]
 mod jwt;

@@ -54,6 +54,13 @@ impl<B> GatedBody<B> {
     }
 }
 
+impl<B> From<B> for GatedBody<B> {
+    /// Wraps a body that no layer has seen, for servers that also send responses of their own.
+    fn from(body: B) -> GatedBody<B> {
+        GatedBody::inner(body, BodyPass::None)
+    }
+}
+
 impl<B> fmt::Debug for GatedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatedBody").field("pass", &self.pass).finish_non_exhaustive()

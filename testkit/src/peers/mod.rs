@@ -5,12 +5,14 @@
 
 mod example;
 mod proxies;
+mod raw_upstream;
 mod upstream;
 
 use std::path::{Path, PathBuf};
 
 pub use example::ExampleFiles;
 pub use proxies::ProxyProcess;
+pub use raw_upstream::{RawConversation, RawUpstream};
 pub use upstream::{UPSTREAM_BODY, Upstream, UpstreamRequest};
 
 /// The program `envoy`.
@@ -21,6 +23,12 @@ pub use upstream::{UPSTREAM_BODY, Upstream, UpstreamRequest};
 #[must_use]
 pub fn envoy() -> PathBuf {
     installed("python/envoy/_bin/envoy")
+}
+
+/// The program `envoy`, or `None` if it is not installed, for callers that can do without it.
+#[must_use]
+pub fn installed_envoy() -> Option<PathBuf> {
+    Some(path_of("python/envoy/_bin/envoy")).filter(|place| place.exists())
 }
 
 /// The program `caddy`.
@@ -78,8 +86,12 @@ pub fn node_path() -> PathBuf {
     installed("node/node_modules/ioredis").parent().expect("it lies in a folder").to_owned()
 }
 
+fn path_of(path: &str) -> PathBuf {
+    target_directory().join("peers").join(path)
+}
+
 fn installed(path: &str) -> PathBuf {
-    let place = target_directory().join("peers").join(path);
+    let place = path_of(path);
     assert!(
         place.exists(),
         "{} is not there: run cargo xtask peers, or cargo xtask test, which installs it",

@@ -122,6 +122,12 @@ impl ProxyProcess {
         self.address
     }
 
+    /// The folder that it was started in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The proxy's log so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -3,6 +3,7 @@
 
 pub(crate) mod check_service;
 pub(crate) mod envoy;
+pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod json;
 pub(crate) mod resp;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use check_service::CheckService;
+use gateway::overload::WorkerBounds;
+use tollgate_rules::UpstreamUrl;
 
 use crate::listeners::header_fields;
 
@@ -41,6 +44,10 @@ pub(crate) struct DataContext<'a> {
     pub(crate) timing: &'a Arc<DecisionTiming>,
     /// Treatment of checks that lack the facts every rule needs.
     pub(crate) missing_facts: OnMissingFacts,
+    /// The gateway's upstream of requests that no route matches.
+    pub(crate) upstream: Option<&'a UpstreamUrl>,
+    /// The gateway's bounds on requests, for each worker.
+    pub(crate) gateway_bounds: WorkerBounds,
     /// Accepted tokens; `None` admits every client that reaches a listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// True if the listeners use TLS.

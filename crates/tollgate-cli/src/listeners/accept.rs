@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::BindAddress;
 use super::connection_caps::ConnectionCaps;
+use super::inherited::InheritedSockets;
 use super::socket::{AcceptedStream, ListenerSocket};
 use super::workers::{NewConnection, Workers};
 use crate::cli::Report;
@@ -39,20 +40,42 @@ pub(crate) struct BoundListener {
     address: BindAddress,
 }
 
+/// Addresses of this server's listeners, and the way they are bound.
+pub(crate) struct BindOptions<'a> {
+    pub(crate) all: &'a [BindAddress],
+    /// Other processes may listen on the same ports (`SO_REUSEPORT`).
+    pub(crate) reuse_port: bool,
+}
+
 impl BoundListener {
-    /// Binds an address. The flag that sets it has the listener's name; `others` are the addresses of this server's other
-    /// listeners.
+    /// Uses a socket that a supervisor passed, if there is one for this listener.
+    pub(crate) fn inherited(
+        name: &'static str,
+        sockets: &mut InheritedSockets,
+    ) -> Option<Result<BoundListener, Report>> {
+        let taken = sockets.take(name)?;
+        Some(match taken {
+            Ok((listener, address)) => Ok(BoundListener { name, listener, address }),
+            Err(error) => {
+                let problem =
+                    format!("the passed socket of the {name} listener cannot be used: {error}");
+                Err(Report::new(problem))
+            }
+        })
+    }
+
+    /// Binds an address. The flag that sets it has the listener's name.
     pub(crate) async fn bind(
         name: &'static str,
         address: &BindAddress,
-        others: &[BindAddress],
+        options: &BindOptions<'_>,
     ) -> Result<BoundListener, Report> {
         match address {
-            BindAddress::Tcp(tcp) => match bind_tcp(*tcp) {
+            BindAddress::Tcp(tcp) => match bind_tcp(*tcp, options.reuse_port) {
                 Ok((listener, bound)) => {
                     Ok(BoundListener { name, listener, address: BindAddress::Tcp(bound) })
                 }
-                Err(error) => Err(cannot_bind(name, *tcp, others, &error)),
+                Err(error) => Err(cannot_bind(name, *tcp, options.all, &error)),
             },
             #[cfg(unix)]
             BindAddress::Unix(path) => match super::socket::unix::bind(path, BACKLOG).await {
@@ -114,11 +137,15 @@ impl BoundListener {
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<(ListenerSocket, SocketAddr)> {
+fn bind_tcp(address: SocketAddr, reuse_port: bool) -> io::Result<(ListenerSocket, SocketAddr)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restart must not wait for connections of the last run to time out.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
+    #[cfg(unix)]
+    socket.set_reuseport(reuse_port)?;
+    #[cfg(not(unix))]
+    let _ = reuse_port;
     socket.bind(address)?;
     let listener = socket.listen(BACKLOG)?;
     let bound = listener.local_addr()?;

@@ -1,21 +1,21 @@
 //! One HTTP/1.1 or HTTP/2 connection: reads requests and writes responses until either side closes.
 
-use std::future::{Future, poll_fn};
-use std::io;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
+use super::activity_stream::ActivityStream;
 use super::allowance::SharedAllowance;
 use super::answering::Answering;
 use super::fast_lane::{self, LaneEnd};
@@ -36,7 +36,7 @@ const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Reply to a connection beyond the caps.
-const TOO_MANY_CONNECTIONS_REPLY: &[u8] =
+pub(crate) const TOO_MANY_CONNECTIONS_REPLY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 74\r\n\r\n\
     {\"error\":\"Service Unavailable\",\"message\":\"Too many connections are open.\"}";
@@ -57,6 +57,25 @@ pub(crate) struct HttpProtocol<H> {
     http1_builder: auto::Builder<TokioExecutor>,
 }
 
+/// The settings of hyper's server.
+pub(crate) fn connection_builder(streams_max: u32) -> auto::Builder<TokioExecutor> {
+    let mut protocols = auto::Builder::new(TokioExecutor::new());
+    // No timers of hyper: the watchdog closes slow connections. hyper's default of 100 header fields is cheaper than any
+    // other number.
+    // A peer that has closed its sending side still gets the response.
+    protocols.http1().max_buf_size(HEAD_BYTES_MAX as usize).half_close(true);
+    protocols
+        .http2()
+        .max_concurrent_streams(streams_max)
+        // When this machine stalls, many clients cancel at once: that alone is not an attack.
+        .max_pending_accept_reset_streams(streams_max as usize)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_send_buf_size(HEAD_BYTES_MAX as usize);
+    protocols
+}
+
 impl<H: Handler> HttpProtocol<H> {
     pub(crate) fn new(
         handler: H,
@@ -64,21 +83,7 @@ impl<H: Handler> HttpProtocol<H> {
         stopping: Arc<AtomicBool>,
         responses: Arc<ResponseCounts>,
     ) -> HttpProtocol<H> {
-        let mut protocols = auto::Builder::new(TokioExecutor::new());
-        // No timers of hyper: the watchdog closes slow connections. hyper's default of 100 header fields is cheaper than
-        // any other number.
-        // A peer that has closed its sending side still gets the response.
-        let mut http1 = protocols.http1();
-        http1.max_buf_size(HEAD_BYTES_MAX as usize).half_close(true);
-        protocols
-            .http2()
-            .max_concurrent_streams(H::STREAMS_MAX)
-            // When this machine stalls, many clients cancel at once: that alone is not an attack.
-            .max_pending_accept_reset_streams(H::STREAMS_MAX as usize)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(HEAD_BYTES_MAX)
-            .max_send_buf_size(HEAD_BYTES_MAX as usize);
+        let protocols = connection_builder(H::STREAMS_MAX);
         HttpProtocol {
             handler,
             timeouts,
@@ -131,19 +136,9 @@ async fn serve<S, H>(
             }
         }
     }
-    let (back, mut left) = oneshot::channel();
-    let io = ActivityStream {
-        received: received.into(),
-        stream: Some(stream),
-        activity: activity.clone(),
-        return_to: Some(back),
-    };
+    let (io, left) = ActivityStream::new(stream, received.into(), &activity);
     serve_requests(io, peer, (&protocol, builder), &activity).await;
-    if activity.order() == ConnectionOrder::Continue
-        && let Ok(stream) = left.try_recv()
-    {
-        Box::pin(close_gracefully(stream, protocol.timeouts.head, &activity)).await;
-    }
+    Box::pin(close_returned(left, protocol.timeouts.head, &activity)).await;
 }
 
 /// Answers requests until either side closes.
@@ -163,7 +158,15 @@ async fn serve_requests<S, H>(
             Answering::begin(&protocol, answering, request, peer)
         })
     };
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    obey_orders(builder.serve_connection(TokioIo::new(io), service), activity).await;
+}
+
+/// Runs a connection to its end, and obeys the orders of the watchdog.
+pub(crate) async fn obey_orders(
+    connection: impl GracefulConnection,
+    activity: &ConnectionActivity,
+) {
+    let mut connection = pin!(connection);
     let mut finishing = false;
     poll_fn(|context| {
         // Before the order is read: a later order then finds the waker.
@@ -188,6 +191,21 @@ async fn serve_requests<S, H>(
     .await;
 }
 
+/// Closes a stream that its connection gave back, unless the connection has been ordered to end.
+pub(crate) async fn close_returned<S>(
+    mut left: oneshot::Receiver<S>,
+    timeout: Duration,
+    activity: &ConnectionActivity,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if activity.order() == ConnectionOrder::Continue
+        && let Ok(stream) = left.try_recv()
+    {
+        close_gracefully(stream, timeout, activity).await;
+    }
+}
+
 /// Closes a connection whose peer may still be sending, until the timeout or an order to end.
 async fn close_gracefully<S>(mut stream: S, timeout: Duration, activity: &ConnectionActivity)
 where
@@ -200,84 +218,6 @@ where
         ConnectionOrder::Finish | ConnectionOrder::Abort => Poll::Ready(()),
     })
     .await;
-}
-
-/// A stream that reports received bytes to the activity of its connection.
-struct ActivityStream<S> {
-    /// Bytes that were received already, and are read first. Bound: those of a plain request.
-    received: Bytes,
-    /// The stream; `None` only during drop.
-    stream: Option<S>,
-    activity: Arc<ConnectionActivity>,
-    /// Receiver of the stream on drop, unless the peer has closed it.
-    return_to: Option<oneshot::Sender<S>>,
-}
-
-impl<S: Unpin> ActivityStream<S> {
-    fn stream(&mut self) -> Pin<&mut S> {
-        Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
-    }
-}
-
-impl<S> Drop for ActivityStream<S> {
-    fn drop(&mut self) {
-        if let (Some(stream), Some(back)) = (self.stream.take(), self.return_to.take()) {
-            // The receiver is gone if the whole connection is dropped.
-            let _ = back.send(stream);
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if !self.received.is_empty() {
-            let bytes = self.received.len().min(buffer.remaining());
-            buffer.put_slice(&self.received.split_to(bytes));
-            return Poll::Ready(Ok(()));
-        }
-        let before = buffer.filled().len();
-        let polled = self.stream().poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.activity.bytes_received();
-        } else if polled.is_ready() {
-            self.return_to = None;
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(context)
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! port by mistake would not notice each other.)
 
 pub(crate) mod accept;
+pub(crate) mod activity_stream;
 pub(crate) mod address;
 pub(crate) mod allowance;
 mod answering;
@@ -17,6 +18,7 @@ pub(crate) mod graceful_close;
 pub(crate) mod handler;
 pub(crate) mod header_fields;
 pub(crate) mod host;
+pub(crate) mod inherited;
 pub(crate) mod protocol;
 pub(crate) mod request_body;
 pub(crate) mod response_body;

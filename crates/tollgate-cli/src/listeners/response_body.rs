@@ -104,20 +104,20 @@ impl Buf for ResponseData {
 }
 
 /// A request that is being answered, or whose response is not sent yet. Dropped also when the peer gives up.
-pub(super) struct InFlightRequest {
+pub(crate) struct InFlightRequest {
     activity: Arc<ConnectionActivity>,
     /// Period in which its response began to wait.
     waiting_since: Option<usize>,
 }
 
 impl InFlightRequest {
-    pub(super) fn begin(activity: &Arc<ConnectionActivity>, version: Version) -> InFlightRequest {
+    pub(crate) fn begin(activity: &Arc<ConnectionActivity>, version: Version) -> InFlightRequest {
         activity.request_started(version == Version::HTTP_2);
         InFlightRequest { activity: activity.clone(), waiting_since: None }
     }
 
     /// Activity of the connection.
-    pub(super) fn activity(&self) -> &Arc<ConnectionActivity> {
+    pub(crate) fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.activity
     }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tollgate::Micros;
 
-use super::ADMIN_CONNECTIONS_MAX;
 use super::decision_core::DecisionCore;
+use super::{ADMIN_CONNECTIONS_MAX, workers};
 use crate::control_plane::ControlPlane;
 use crate::credentials::Credentials;
 use crate::data_plane::DataContext;
+use crate::data_plane::gateway::overload::WorkerBounds;
 use crate::listener_table::{LISTENERS, ListenerEntry, ListenerPlane};
 use crate::listeners::connection_caps::ConnectionCaps;
 use crate::listeners::service::ListenerService;
@@ -62,6 +63,16 @@ impl AssembledListener {
     }
 }
 
+/// The share of each worker in the gateway's bounds.
+fn gateway_bounds(settings: &ServerSettings) -> WorkerBounds {
+    let whole = WorkerBounds {
+        requests_max: settings.gateway_max_requests.get(),
+        waiting_max: settings.gateway_max_waiting,
+        wait_max: settings.gateway_max_wait,
+    };
+    whole.share(workers(settings))
+}
+
 impl<'a> AssembledServer<'a> {
     /// Assembles the listeners; `connections` is the cap of each data listener.
     pub(super) fn new(
@@ -84,6 +95,8 @@ impl<'a> AssembledServer<'a> {
             changes: ChangeConfirmer::new(core.store.clone()),
             timing: &timing,
             missing_facts: settings.missing_facts,
+            upstream: settings.upstream.as_ref(),
+            gateway_bounds: gateway_bounds(settings),
             tokens,
             has_certificate: certificate.is_some(),
             is_unix_socket: false,
@@ -96,7 +109,7 @@ impl<'a> AssembledServer<'a> {
         let mut listeners = Vec::with_capacity(LISTENERS.len());
         for (entry, address) in settings.listeners.iter() {
             let (service, caps) = match entry.plane {
-                ListenerPlane::Data(build) => {
+                ListenerPlane::Data(build) | ListenerPlane::Gateway(build) => {
                     context.is_unix_socket = address.is_unix_socket();
                     (build(&context), ConnectionCaps::new(connections, per_ip))
                 }

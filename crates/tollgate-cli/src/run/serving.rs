@@ -13,7 +13,8 @@ use crate::cli::check::RulesSize;
 use crate::cli::{CommandFailure, Report};
 use crate::listener_table::LISTENERS;
 use crate::listeners::ListenerAddress;
-use crate::listeners::accept::BoundListener;
+use crate::listeners::accept::{BindOptions, BoundListener};
+use crate::listeners::inherited::InheritedSockets;
 use crate::listeners::workers::WorkersEnded;
 use crate::shutdown::Signals;
 use crate::snapshot::SnapshotThread;
@@ -32,18 +33,11 @@ impl AssembledServer<'_> {
     pub(super) async fn serve(
         self,
         gatekeeper: Arc<ServerGatekeeper>,
+        inherited: InheritedSockets,
         mut signals: Signals,
     ) -> Result<(), CommandFailure> {
         let settings = self.settings;
-        // All are bound before the first accepts: a start that fails half-way has served no request.
-        let all: Vec<_> = settings.listeners.open().map(|(_, address)| address.clone()).collect();
-        let mut bound = Vec::with_capacity(all.len());
-        for (listener, (entry, address)) in self.listeners.iter().zip(settings.listeners.iter()) {
-            if let ListenerAddress::At(address) = address {
-                let at = BoundListener::bind(entry.name, address, &all).await;
-                bound.push((listener, at.map_err(CommandFailure::Input)?));
-            }
-        }
+        let bound = self.bind_all(inherited).await?;
         if bound.is_empty() {
             let flags = LISTENERS.each_ref().map(|entry| format!("--{} none", entry.name));
             let report = Report::new("every listener is switched off");
@@ -93,6 +87,26 @@ impl AssembledServer<'_> {
         keeper.map_or(Ok(()), SnapshotThread::finish).map_err(CommandFailure::Input)?;
         self.logs.info("stopped", &[]);
         Ok(())
+    }
+
+    /// Binds all listeners before the first accepts: a start that fails half-way has served no request.
+    async fn bind_all(
+        &self,
+        mut inherited: InheritedSockets,
+    ) -> Result<Vec<(&AssembledListener, BoundListener)>, CommandFailure> {
+        let settings = self.settings;
+        let all: Vec<_> = settings.listeners.open().map(|(_, address)| address.clone()).collect();
+        let options = BindOptions { all: &all, reuse_port: settings.reuse_port };
+        let mut bound = Vec::with_capacity(all.len());
+        for (listener, (entry, address)) in self.listeners.iter().zip(settings.listeners.iter()) {
+            let ListenerAddress::At(address) = address else { continue };
+            let at = match BoundListener::inherited(entry.name, &mut inherited) {
+                Some(inherited) => inherited,
+                None => BoundListener::bind(entry.name, address, &options).await,
+            };
+            bound.push((listener, at.map_err(CommandFailure::Input)?));
+        }
+        Ok(bound)
     }
 
     /// Logs the settings of this server in one line.

@@ -10,5 +10,5 @@ mod nginx;
 mod routing;
 mod scenarios;
 mod setup;
-mod spellings;
+pub(crate) mod spellings;
 mod traefik;

@@ -14,7 +14,7 @@ use tollgate::MemoryStore;
 use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile};
 
 /// A rule for each route of the applications beside this file.
-const RULES: &str = "
+pub(crate) const RULES: &str = "
 rules:
   - { name: login, match: { path: /login }, key: '{ip}', limits: [1000000/hour] }
   - { name: health, match: { path: /api/health }, key: '{ip}', limits: [1000000/hour] }
@@ -66,7 +66,8 @@ const NAMES: [&str; 9] =
 /// Number of generated targets.
 const MADE_UP: usize = 400;
 
-fn targets() -> Vec<String> {
+/// All targets, the same in every run.
+pub(crate) fn targets() -> Vec<String> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |most: usize| {
         // xorshift: the same targets in every run.
@@ -107,9 +108,13 @@ fn served(address: SocketAddr, target: &str) -> Option<String> {
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n")?;
+    route_in(body).filter(|_| head.contains(" 200 ")).map(str::to_owned)
+}
+
+/// The route that a body names.
+pub(crate) fn route_in(body: &str) -> Option<&'static str> {
     let routes = ["login", "health", "api", "search", "pair", "other"];
-    let found = routes.into_iter().find(|route| body.contains(&format!("<{route}>")))?;
-    head.contains(" 200 ").then(|| found.to_owned())
+    routes.into_iter().find(|route| body.contains(&format!("<{route}>")))
 }
 
 /// Asks a server about all targets, and rules too.
@@ -133,7 +138,8 @@ fn compare(name: &str, address: SocketAddr) {
     assert!(routes.len() >= 4, "{name} served {routes:?} only");
 }
 
-fn has_more_slashes(target: &str) -> bool {
+/// Returns true if the path has a slash more than some server needs.
+pub(crate) fn has_more_slashes(target: &str) -> bool {
     let plain =
         target.replace("%2F", "/").replace("%2f", "/").replace("%5C", "/").replace('\\', "/");
     let plain = plain.replace(";/", "/").replace("/.", "/");
@@ -144,20 +150,24 @@ fn beside(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxies").join(name)
 }
 
-#[test]
-fn uvicorn_and_starlette() {
+/// Routes on Starlette, served by uvicorn.
+pub(crate) fn start_uvicorn() -> ProxyProcess {
     let address = free_address();
-    let app = ProxyProcess::program("uvicorn", address, |_| {
+    ProxyProcess::program("uvicorn", address, |_| {
         let mut command = Command::new("python3");
         command.env("PYTHONPATH", peers::applications_path()).env("PYTHONDONTWRITEBYTECODE", "1");
         command.arg(beside("spellings_app.py")).arg(address.port().to_string());
         command
-    });
-    compare("uvicorn", app.address());
+    })
 }
 
 #[test]
-fn node_by_url_and_by_target() {
+fn uvicorn_and_starlette() {
+    compare("uvicorn", start_uvicorn().address());
+}
+
+/// Routes on Node, found by the target, and the address where they are found by the URL.
+pub(crate) fn start_node() -> (ProxyProcess, SocketAddr) {
     let (by_url, by_target) = (free_address(), free_address());
     let app = ProxyProcess::program("node", by_target, |_| {
         let mut command = Command::new("node");
@@ -165,14 +175,20 @@ fn node_by_url_and_by_target() {
         command.args([by_url, by_target].map(|address| address.port().to_string()));
         command
     });
+    (app, by_url)
+}
+
+#[test]
+fn node_by_url_and_by_target() {
+    let (app, by_url) = start_node();
     compare("node by URL", by_url);
     compare("node by target", app.address());
 }
 
-#[test]
-fn nginx_by_location() {
+/// Routes of nginx.
+pub(crate) fn start_nginx() -> ProxyProcess {
     let address = free_address();
-    let app = ProxyProcess::program("nginx", address, |folder| {
+    ProxyProcess::program("nginx", address, |folder| {
         let route = |place: &str, name: &str| {
             format!("location {place} {{ default_type text/plain; return 200 '<{name}>'; }}\n")
         };
@@ -200,8 +216,12 @@ fn nginx_by_location() {
         command.arg("-e").arg("stderr").arg("-p").arg(folder).arg("-g").arg(own);
         command.arg("-c").arg(folder.join("nginx.conf"));
         command
-    });
-    compare("nginx", app.address());
+    })
+}
+
+#[test]
+fn nginx_by_location() {
+    compare("nginx", start_nginx().address());
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub enum StoreNames<'a> {
 pub(crate) struct CompileState<'s> {
     pub(crate) stores: StoreNames<'s>,
     pub(crate) diagnostics: RefCell<Diagnostics>,
-    /// Files that the sources name. Bound: one, since `identify` is read once.
+    /// Files that the sources name. Bound: one, since `identify` is read once, and one for each upstream.
     pub(crate) named_files: RefCell<Vec<NamedFile>>,
     expressions: Cell<usize>,
     wildcards: Cell<usize>,

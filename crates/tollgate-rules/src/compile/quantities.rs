@@ -25,6 +25,26 @@ pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
     Ok(duration)
 }
 
+/// A timeout or an interval of the gateway.
+pub(super) fn timeout(text: &str) -> Result<Duration, Problem> {
+    let possible = Duration::from_millis(1)..=Duration::from_secs(86_400);
+    let duration = duration(text)?;
+    possible.contains(&duration).then_some(duration).ok_or_else(|| {
+        Problem::new(format!("the time {text:?} is not between 1ms and 24h"))
+            .hint("write a time such as 500ms or 2s")
+    })
+}
+
+/// A share in whole percent, such as `10%`.
+pub(super) fn whole_percent(text: &str) -> Result<u8, Problem> {
+    let share = share(text)?;
+    let percent = (share % 100 == 0).then_some(share / 100);
+    percent.and_then(|percent| u8::try_from(percent).ok()).ok_or_else(|| {
+        Problem::new(format!("the share {text:?} is not in whole percent"))
+            .hint("write a percentage such as 10%")
+    })
+}
+
 /// The window of the short form: a number of seconds, or a duration.
 pub(super) fn window(text: &str) -> Result<Duration, Problem> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -3,6 +3,7 @@
 //! a file that is one line of 820 KB, numbers no line after a lone carriage return, and passes
 //! control characters of messages on to the terminal.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use unicode_width::UnicodeWidthChar;
@@ -58,15 +59,15 @@ impl SnippetLine {
         let start = line_start(source, span.start);
         let end =
             source[span.start..].find(['\n', '\r']).map_or(source.len(), |at| span.start + at);
+        let line = mask_credentials(&source[start..end]);
+        let (before, after) = line.split_at(span.start - start);
         // The length is compared first, so that the width of a very long line is not computed.
-        let whole = source[start..end].trim_end();
+        let whole = line.trim_end();
         let fits = whole.len() <= 4 * MAX_WIDTH && width(whole) <= MAX_WIDTH;
-        let before = &source[start..span.start];
         let before = if fits { LinePart::all(before) } else { tail(before) };
         let room = MAX_WIDTH - width(before.text).min(MAX_WIDTH - LEAD_WIDTH);
-        let after = head(source[span.start..end].trim_end(), room);
-        let under_end = span.end.clamp(span.start, span.start + after.text.len());
-        let under = width(&source[span.start..under_end]);
+        let after = head(after.trim_end(), room);
+        let under = width(&after.text[..span.end.saturating_sub(span.start).min(after.text.len())]);
         let (before_text, after_text) = (before.show(), after.show());
         SnippetLine {
             caret_offset: before_text.1,
@@ -74,6 +75,26 @@ impl SnippetLine {
             text: format!("{}{}", before_text.0, after_text.0).trim_end().to_owned(),
         }
     }
+}
+
+/// Replaces the user and the password of a URL by stars, one for each byte, so that places stay right: diagnostics are
+/// logged and sent to people who may not know them.
+fn mask_credentials(line: &str) -> Cow<'_, str> {
+    if !line.contains('@') {
+        return line.into();
+    }
+    let mut masked = String::with_capacity(line.len());
+    for word in line.split_inclusive([' ', '\t', '"', '\'']) {
+        let secret = word.rfind('@').and_then(|at| {
+            let start = word[..at].find("://").map(|scheme| scheme + 3);
+            Some((start.or_else(|| word[..at].contains(':').then_some(0))?, at))
+        });
+        let (start, end) = secret.unwrap_or_default();
+        masked.push_str(&word[..start]);
+        masked.extend(std::iter::repeat_n('*', end - start));
+        masked.push_str(&word[end..]);
+    }
+    masked.into()
 }
 
 /// A part of a line that is kept, and on which side something was cut.
@@ -193,6 +214,21 @@ mod tests {
             ("a\rb: x\r", "x", " 2 | b: x\n   |    ^"),
         ];
         for (text, mark, want) in cases {
+            assert_eq!(shown(text, mark), want);
+        }
+    }
+
+    #[test]
+    fn credentials_in_a_line_are_not_shown() {
+        let cases = [
+            ("a: http://u:p@h", " 1 | a: http://***@h\n   |    ^^^^^^^^^^^^"),
+            ("[http://u:p@x@h, 'b@c']", " 1 | [http://*****@h, 'b@c']\n   |  ^^^^^^^^^^^^^^^"),
+            ("'u:\u{e9}@h', http", " 1 | '****@h', http\n   |           ^^^^"),
+            ("user: a@b http", " 1 | user: a@b http\n   |           ^^^^"),
+        ];
+        for (text, want) in cases {
+            let from = text.find("http").expect("the mark is in the text");
+            let mark = text[from..].split(' ').next().expect("a word");
             assert_eq!(shown(text, mark), want);
         }
     }

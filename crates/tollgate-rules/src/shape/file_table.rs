@@ -1,7 +1,9 @@
-//! The table: every object and field of a rules file. What is inside a rule stands in `rule_table`.
+//! The table: every object and field of a rules file. What is inside a rule stands in `rule_table`,
+//! and the gateway's objects in `gateway_table`.
 
+use super::gateway_table::{ROUTE, UPSTREAMS};
 use super::kinds::{
-    CIDR, ENDPOINT_PATTERN, HEADER, INTEGER_MAX, LIMITS, MULTIPLIER, NAME, PATH, WORD, field, map,
+    CIDR, ENDPOINT_PATTERN, HEADER, INTEGER_MAX, LIMITS, MULTIPLIER, NAME, WORD, field, map,
     object, one_of, required,
 };
 use super::rule_table::RULE;
@@ -71,7 +73,7 @@ pub(crate) static FILE: ShapeObject = object(
         field(
             "routes",
             ShapeKind::List("routes", &ShapeKind::Object(&ROUTE)),
-            "The upstream of each path.",
+            "The upstream of each host and path; the first route that matches wins.",
             "routes: [{ path: \"/{*rest}\", upstream: app }]",
         ),
     ],
@@ -413,27 +415,5 @@ static OVERRIDE: ShapeObject = object(
             "The end of the override; without it, it stays.",
             "until: 2027-01-01T00:00:00Z",
         ),
-    ],
-);
-
-static UPSTREAMS: ShapeObject = map(
-    "upstreams",
-    "upstreams with their addresses",
-    "The gateway's upstream servers by name.",
-    &FreeFields {
-        doc: "The address.",
-        kind: ShapeKind::Text("an address such as `http://127.0.0.1:3000`"),
-        example: "app: \"http://127.0.0.1:3000\"",
-        pattern: None,
-    },
-);
-
-static ROUTE: ShapeObject = object(
-    "route",
-    "a route",
-    "The upstream of one path.",
-    &[
-        required("path", PATH, "A path pattern.", "path: \"/{*rest}\""),
-        required("upstream", WORD, "The name of an upstream.", "upstream: app"),
     ],
 );

@@ -1,0 +1,198 @@
+//! Header fields that say who the client is, or what it asked for. Servers believe them, so they pass only from peers
+//! that the rules trust.
+
+use http::HeaderMap;
+use http::header::HeaderName;
+use tollgate_rules::Identify;
+
+/// Fields that proxies and content delivery networks describe a request with, besides `X-Forwarded…` and `X-Original…`.
+const PROXY_FIELDS: [&str; 25] = [
+    "ali-cdn-real-ip",
+    "cdn-src-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-ipcountry",
+    "cf-pseudo-ipv4",
+    "cf-visitor",
+    "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "front-end-https",
+    "proxy-client-ip",
+    "remote-addr",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-azure-clientip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    // Some frameworks serve the path in it instead of the one that was counted.
+    "x-rewrite-url",
+];
+
+/// Beginnings of further names of such fields.
+const PROXY_FIELD_PREFIXES: [&str; 2] = ["x-forwarded", "x-original"];
+
+/// Beginning of the names that only Tollgate may send.
+const OWN_FIELD_PREFIX: &str = "x-tollgate-";
+
+/// Fields that decide where a message ends, or whom it is from and to.
+const MESSAGE_FIELDS: [&str; 9] = [
+    "authorization",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "transfer-encoding",
+    "x-request-id",
+];
+
+/// Removes the fields that a client may not send: those of proxies and of identity unless its peer is trusted, and from
+/// everybody those that servers could mistake for one of them.
+pub(super) fn remove_forged(fields: &mut HeaderMap, identify: &Identify, is_trusted: bool) {
+    let is_forged = |name: &&HeaderName| is_forged(name.as_str(), identify, is_trusted);
+    let forged: Vec<HeaderName> = fields.keys().filter(is_forged).cloned().collect();
+    for name in forged {
+        fields.remove(name);
+    }
+}
+
+/// Removes the trailers that a server could take for a header field that means something here.
+pub(super) fn remove_from_trailers(trailers: &mut HeaderMap, identify: &Identify) {
+    let is_forged = |name: &&HeaderName| {
+        let name = name.as_str();
+        is_protected(name, identify) || is_forged(name, identify, false)
+    };
+    let forged: Vec<HeaderName> = trailers.keys().filter(is_forged).cloned().collect();
+    for name in forged {
+        trailers.remove(name);
+    }
+}
+
+/// Returns true if a client has no reason to name this field in `Connection` but to make a proxy remove it.
+pub(super) fn is_protected(name: &str, identify: &Identify) -> bool {
+    MESSAGE_FIELDS.contains(&name) || is_of_proxies(name) || identify.is_identity_header(name)
+}
+
+fn is_forged(name: &str, identify: &Identify, is_trusted: bool) -> bool {
+    if !is_trusted && (is_of_proxies(name) || identify.is_claim_header(name)) {
+        return true;
+    }
+    // CGI programs see the field `Proxy` as the variable HTTP_PROXY.
+    name.starts_with(OWN_FIELD_PREFIX) || name == "proxy" || is_mistakable(name, identify)
+}
+
+/// Returns true for names like `x_forwarded_for`: CGI, WSGI and others turn all such characters into underscores, and
+/// cannot tell it from `x-forwarded-for` then.
+fn is_mistakable(name: &str, identify: &Identify) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.bytes().all(is_plain) || identify.is_identity_header(name) {
+        return false;
+    }
+    let plain: String =
+        name.bytes().map(|byte| if is_plain(byte) { char::from(byte) } else { '-' }).collect();
+    is_protected(&plain, identify) || plain.starts_with(OWN_FIELD_PREFIX)
+}
+
+fn is_of_proxies(name: &str) -> bool {
+    // None of the names begins with another letter: most fields of a request are told by their first.
+    matches!(name.as_bytes().first(), Some(b'a' | b'c' | b'f' | b'p' | b'r' | b't' | b'w' | b'x'))
+        && (PROXY_FIELDS.contains(&name)
+            || PROXY_FIELD_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use tollgate_rules::identify::{AddressSource, UserSource};
+
+    use super::*;
+
+    fn identify() -> Identify {
+        Identify {
+            user: UserSource::Header("x-user-id".into()),
+            tier_header: Some("x_tier".into()),
+            address: AddressSource::Header("x-edge".into()),
+            api_key_header: Some("x-api-key".into()),
+            ..Identify::default()
+        }
+    }
+
+    #[test]
+    fn strangers_cannot_say_who_they_are_and_nobody_in_odd_spellings() {
+        // Name | removed from strangers, from trusted peers
+        let rows = [
+            ("x-forwarded-for", true, false),
+            ("x-forwarded-client-cert", true, false),
+            ("x-forwarded", true, false),
+            ("x-original-url", true, false),
+            ("x-rewrite-url", true, false),
+            ("forwarded", true, false),
+            ("x-real-ip", true, false),
+            ("true-client-ip", true, false),
+            ("cf-connecting-ip", true, false),
+            ("x-user-id", true, false),
+            ("x_tier", true, false),
+            ("x-edge", true, false),
+            ("x-api-key", false, false),
+            ("authorization", false, false),
+            ("cookie", false, false),
+            ("x-request-id", false, false),
+            ("user-agent", false, false),
+            ("x-forward", false, false),
+            ("x_custom", false, false),
+            ("x-tollgate-user", true, true),
+            ("x_tollgate_user", true, true),
+            ("proxy", true, true),
+            ("x_forwarded_for", true, true),
+            ("x.forwarded.for", true, true),
+            ("x-real_ip", true, true),
+            ("x_user_id", true, true),
+            ("x_api_key", true, true),
+            ("content_length", true, true),
+            ("transfer_encoding", true, true),
+        ];
+        for (name, from_strangers, from_trusted) in rows {
+            for (is_trusted, removed) in [(false, from_strangers), (true, from_trusted)] {
+                let mut fields = HeaderMap::new();
+                fields.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
+                fields.append(HeaderName::from_static(name), HeaderValue::from_static("2"));
+                remove_forged(&mut fields, &identify(), is_trusted);
+                assert_eq!(fields.is_empty(), removed, "{name}, trusted: {is_trusted}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_listed_field_is_found_by_its_first_letter() {
+        for name in PROXY_FIELDS.into_iter().chain(PROXY_FIELD_PREFIXES) {
+            assert!(is_of_proxies(name), "{name}");
+            assert!(is_protected(name, &identify()), "{name}");
+        }
+    }
+
+    #[test]
+    fn fields_of_the_message_and_of_the_caller_are_protected() {
+        let rows = [
+            ("host", true),
+            ("content-length", true),
+            ("authorization", true),
+            ("x-user-id", true),
+            ("x-api-key", true),
+            ("x-forwarded-proto", true),
+            ("keep-alive", false),
+            ("te", false),
+            ("x-custom", false),
+        ];
+        for (name, protected) in rows {
+            assert_eq!(is_protected(name, &identify()), protected, "{name}");
+        }
+    }
+}

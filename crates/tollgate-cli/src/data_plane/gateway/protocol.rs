@@ -1,0 +1,83 @@
+//! The gateway's protocol: HTTP/1.1 and HTTP/2 from clients, and what they switch to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tollgate_tower::RateLimitLayer;
+
+use super::GatewayParts;
+use super::gateway_service::{ClientConnection, GatewayService};
+use crate::data_plane::DataContext;
+use crate::listeners::activity_stream::ActivityStream;
+use crate::listeners::connection::{
+    TOO_MANY_CONNECTIONS_REPLY, close_returned, connection_builder, obey_orders,
+};
+use crate::listeners::protocol::Protocol;
+use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
+use crate::metrics::responses::ResponseCounts;
+
+/// Most concurrent requests of one HTTP/2 connection.
+const STREAMS_MAX: u32 = 100;
+
+/// Serves the gateway's connections.
+pub(super) struct GatewayProtocol {
+    pub(super) parts: Arc<GatewayParts>,
+    pub(super) layer: RateLimitLayer,
+    pub(super) timeouts: ConnectionTimeouts,
+    /// Set while the server stops: responses then ask the peer to close the connection.
+    pub(super) stopping: Arc<AtomicBool>,
+    pub(super) responses: Arc<ResponseCounts>,
+    builder: auto::Builder<TokioExecutor>,
+}
+
+impl GatewayProtocol {
+    pub(super) fn new(
+        parts: Arc<GatewayParts>,
+        layer: RateLimitLayer,
+        context: &DataContext<'_>,
+        responses: Arc<ResponseCounts>,
+    ) -> GatewayProtocol {
+        GatewayProtocol {
+            parts,
+            layer,
+            timeouts: context.timeouts,
+            stopping: context.stopping.clone(),
+            responses,
+            builder: connection_builder(STREAMS_MAX),
+        }
+    }
+}
+
+impl Protocol for GatewayProtocol {
+    const TOO_MANY_CONNECTIONS_REPLY: &'static [u8] = TOO_MANY_CONNECTIONS_REPLY;
+    const ALPN: &'static [&'static str] = &["h2", "http/1.1"];
+
+    fn timeouts(&self) -> &ConnectionTimeouts {
+        &self.timeouts
+    }
+
+    async fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        activity: Arc<ConnectionActivity>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (io, left) = ActivityStream::new(stream, Bytes::new(), &activity);
+        let client = Arc::new(ClientConnection::new(peer.ip(), self.parts.is_tls, activity));
+        let service = GatewayService::new(&self, &client);
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+        obey_orders(connection, &client.activity).await;
+        match client.take_tunnel() {
+            // The connection belongs to the tunnel now.
+            Some(tunnel) => tunnel.run(&client.activity).await,
+            None => Box::pin(close_returned(left, self.timeouts.head, &client.activity)).await,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The proxy: the service behind the layer. Finds the upstream of a request and forwards it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::uri::{PathAndQuery, Uri};
+use http::{Request, Response, Version, request};
+use hyper::upgrade::OnUpgrade;
+use tollgate_rules::gateway_settings::UpstreamHost;
+use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings};
+use tower_service::Service;
+
+use super::GatewayParts;
+use super::client_body::ClientBody;
+use super::gateway_service::ClientConnection;
+use super::hop_fields::{self, RequestedUpgrade};
+use super::request_check::RequestProblem;
+use super::tunnel::Tunnel;
+use super::{caller_fields, error_reply, forwarded_fields};
+use crate::upstream::registry::{UpstreamMatch, UpstreamState};
+use crate::upstream::{ForwardError, ForwardedResponse, Forwarder, OutgoingBody, UpstreamBody};
+
+const AMBIGUOUS_PATH: RequestProblem = RequestProblem::malformed(
+    "Servers read this path differently, and its readings have different routes.",
+);
+
+/// The proxy of one connection.
+#[derive(Clone)]
+pub(super) struct ProxyService {
+    parts: Arc<GatewayParts>,
+    client: Arc<ClientConnection>,
+    forwarder: Forwarder,
+}
+
+impl ProxyService {
+    pub(super) fn new(parts: &Arc<GatewayParts>, client: &Arc<ClientConnection>) -> ProxyService {
+        ProxyService { parts: parts.clone(), client: client.clone(), forwarder: Forwarder }
+    }
+
+    fn find_upstream(
+        &self,
+        head: &request::Parts,
+        gateway: &Arc<GatewaySettings>,
+    ) -> Result<Arc<UpstreamState>, Response<UpstreamBody>> {
+        let host = host_of(head).map(str::to_ascii_lowercase);
+        match self.parts.registry.find(gateway, host.as_deref(), head.uri.path()) {
+            UpstreamMatch::Found(upstream) => Ok(upstream),
+            UpstreamMatch::NoRoute => Err(error_reply::no_route().map(UpstreamBody::Whole)),
+            UpstreamMatch::AmbiguousPath => {
+                Err(error_reply::not_forwarded(AMBIGUOUS_PATH).map(UpstreamBody::Whole))
+            }
+        }
+    }
+
+    /// Writes the fields that tell the upstream about the client, in place of those that the client may not send.
+    fn describe_client(&self, head: &mut request::Parts, identify: &Identify) {
+        if !head.headers.contains_key(HOST)
+            && let Some(host) = head.uri.authority()
+            && let Ok(host) = HeaderValue::from_str(host.as_str())
+        {
+            head.headers.insert(HOST, host);
+        }
+        let is_trusted = identify.trusts(self.client.peer);
+        caller_fields::remove_forged(&mut head.headers, identify, is_trusted);
+        self.client.forwarded.write(&mut head.headers);
+        forwarded_fields::add_via(&mut head.headers, head.version);
+    }
+
+    async fn forward(
+        self,
+        upstream: Arc<UpstreamState>,
+        request: Request<OutgoingBody>,
+        upgrade: Option<(RequestedUpgrade, OnUpgrade)>,
+    ) -> Response<UpstreamBody> {
+        let forwarded = self.forwarder.forward(&upstream, request).await;
+        let ForwardedResponse { mut response, tunnel } = match forwarded {
+            Ok(forwarded) => forwarded,
+            Err(error) => return error_reply::upstream_failed(error).map(UpstreamBody::Whole),
+        };
+        let switched = response.headers().get(UPGRADE).cloned();
+        hop_fields::remove_from_response(response.headers_mut());
+        let received = response.version();
+        forwarded_fields::add_via(response.headers_mut(), received);
+        let Some(upstream) = tunnel else { return response };
+        match (upgrade, switched) {
+            (Some((offered, client)), Some(protocol)) if offered.offers(&protocol) => {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                response.headers_mut().insert(UPGRADE, protocol);
+                self.client.keep_tunnel(Tunnel::new(client, upstream));
+                response
+            }
+            // The upstream switches to a protocol that nobody asked for.
+            _ => {
+                error_reply::upstream_failed(ForwardError::InvalidResponse).map(UpstreamBody::Whole)
+            }
+        }
+    }
+}
+
+impl Service<Request<ClientBody>> for ProxyService {
+    type Response = Response<UpstreamBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<UpstreamBody>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+        let (mut head, body) = request.into_parts();
+        let rules = self.parts.gatekeeper.rules();
+        let settings = rules.settings();
+        let upstream = match self.find_upstream(&head, &settings.gateway) {
+            Ok(upstream) => upstream,
+            Err(response) => return Box::pin(std::future::ready(Ok(response))),
+        };
+        let upgrade = head.extensions.remove::<RequestedUpgrade>();
+        let upgrade = upgrade.zip(head.extensions.remove::<OnUpgrade>());
+        self.describe_client(&mut head, &settings.identify);
+        prepare(&mut head, &upstream.settings, upgrade.as_ref().map(|(protocol, _)| protocol));
+        let request = Request::from_parts(head, OutgoingBody::new(body));
+        let proxy = self.clone();
+        Box::pin(async move { Ok(proxy.forward(upstream, request, upgrade).await) })
+    }
+}
+
+/// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that
+/// of the server.
+fn prepare(
+    head: &mut request::Parts,
+    upstream: &UpstreamSettings,
+    upgrade: Option<&RequestedUpgrade>,
+) {
+    if upstream.host == UpstreamHost::Upstream {
+        head.headers.remove(HOST);
+    }
+    let path = head.uri.path_and_query().cloned();
+    head.uri = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+    if let Some(RequestedUpgrade(protocol)) = upgrade {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        head.headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// The host of a request, without its port and without the dot that may end a complete name.
+fn host_of(head: &request::Parts) -> Option<&str> {
+    let authority = match head.uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => head.headers.get(HOST)?.to_str().ok()?,
+    };
+    let end = authority.rfind(':').filter(|end| !authority[*end..].contains(']'));
+    let host = &authority[..end.unwrap_or(authority.len())];
+    Some(host.strip_suffix('.').unwrap_or(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_found_by_the_host_alone() {
+        // Target, Host | host
+        let rows = [
+            ("/", Some("h"), Some("h")),
+            ("/", Some("h:80"), Some("h")),
+            ("/", Some("h.example."), Some("h.example")),
+            ("/", Some("h.example.:80"), Some("h.example")),
+            ("/", Some("[::1]:80"), Some("[::1]")),
+            ("/", Some("[::1]"), Some("[::1]")),
+            ("http://a:80/", Some("a:80"), Some("a")),
+            ("http://[::1]/", None, Some("[::1]")),
+            ("/", None, None),
+        ];
+        for (target, host, want) in rows {
+            let mut request = Request::get(target);
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(host_of(&head), want, "{target} {host:?}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Errors of forwarding: a closed set, with a status for clients and a code for metrics and logs.
+
+use http::StatusCode;
+
+/// The reason why an upstream did not answer a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForwardError {
+    /// The connection was refused or could not be opened.
+    ConnectFailed,
+    /// The connection was not opened in time.
+    ConnectTimeout,
+    /// The upstream closed the connection before the head of its response.
+    Reset,
+    /// The response is not valid HTTP.
+    InvalidResponse,
+    /// The head of the response did not come in time.
+    ResponseTimeout,
+    /// All connections to the upstream are busy.
+    UpstreamBusy,
+    /// The client stopped sending its body, or sent it too slowly.
+    RequestBody,
+}
+
+impl ForwardError {
+    /// The status of the response to the client.
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            ForwardError::ConnectFailed | ForwardError::Reset | ForwardError::InvalidResponse => {
+                StatusCode::BAD_GATEWAY
+            }
+            ForwardError::ConnectTimeout | ForwardError::ResponseTimeout => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            ForwardError::UpstreamBusy => StatusCode::SERVICE_UNAVAILABLE,
+            ForwardError::RequestBody => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+
+    /// The code in metrics, logs and problem documents.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            ForwardError::ConnectFailed => "connect_failed",
+            ForwardError::ConnectTimeout => "connect_timeout",
+            ForwardError::Reset => "reset",
+            ForwardError::InvalidResponse => "invalid_response",
+            ForwardError::ResponseTimeout => "response_timeout",
+            ForwardError::UpstreamBusy => "upstream_busy",
+            ForwardError::RequestBody => "request_body",
+        }
+    }
+
+    /// A sentence for people.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            ForwardError::ConnectFailed => "The upstream cannot be reached.",
+            ForwardError::ConnectTimeout => "The upstream did not accept a connection in time.",
+            ForwardError::Reset => "The upstream closed the connection before it answered.",
+            ForwardError::InvalidResponse => "The upstream sent an invalid response.",
+            ForwardError::ResponseTimeout => "The upstream did not answer in time.",
+            ForwardError::UpstreamBusy => "All connections to the upstream are busy.",
+            ForwardError::RequestBody => "The body of the request did not arrive.",
+        }
+    }
+}
+
+impl From<hyper::Error> for ForwardError {
+    fn from(error: hyper::Error) -> ForwardError {
+        if error.is_parse() {
+            ForwardError::InvalidResponse
+        } else if error.is_user() {
+            // The body of the request failed: hyper calls it the user's.
+            ForwardError::RequestBody
+        } else {
+            ForwardError::Reset
+        }
+    }
+}

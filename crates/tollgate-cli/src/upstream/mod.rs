@@ -1,0 +1,18 @@
+//! Upstreams: the servers behind the gateway, and the connections to them.
+//!
+//! A request finds its upstream in the registry, which follows the rules; the forwarder chooses one of its servers, takes a
+//! connection from the pool of this worker or opens one, and sends the request. Nothing here knows limits.
+
+pub(crate) mod body;
+mod connector;
+pub(crate) mod error;
+pub(crate) mod forwarder;
+mod http1;
+mod pool;
+pub(crate) mod registry;
+
+pub(crate) use body::{OutgoingBody, UpstreamBody};
+pub(crate) use error::ForwardError;
+pub(crate) use forwarder::{ForwardedResponse, Forwarder};
+pub(crate) use http1::Http1Connection;
+pub(crate) use registry::UpstreamRegistry;

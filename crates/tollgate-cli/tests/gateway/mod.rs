@@ -1,0 +1,18 @@
+//! The gateway as a black box: the real program between hostile or ordinary clients and real or broken upstreams.
+
+mod applications;
+mod bad_upstreams;
+mod corpus;
+mod corpus_reader;
+mod gateway_process;
+mod grpc;
+mod hang_ups;
+mod http2_abuse;
+mod http2_clients;
+mod http2_corpus;
+mod http2_wire;
+mod load;
+mod restarts;
+mod spellings;
+mod streams;
+mod wire_client;
