@@ -105,13 +105,21 @@ impl Rule {
         }
     }
 
+    /// Returns true if the cost is estimated by the request.
+    pub(crate) fn has_estimate(&self) -> bool {
+        self.reserve().is_some_and(|reserve| !reserve.is_fixed())
+    }
+
     /// The paths in the body of a request that its cost is estimated by.
     pub(crate) fn request_paths(&self) -> impl Iterator<Item = &JsonPath> {
-        let reserve = match &self.cost {
+        self.reserve().into_iter().flat_map(CostEstimate::json_paths)
+    }
+
+    fn reserve(&self) -> Option<&CostEstimate> {
+        match &self.cost {
             Cost::Reserve { reserve, .. } => Some(reserve),
             _ => None,
-        };
-        reserve.into_iter().flat_map(CostEstimate::json_paths)
+        }
     }
 
     /// A hash of the name, the same in every version of the rules.

@@ -74,7 +74,8 @@ where
         }
         let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
         let identity = identity(&rules.settings().identify, question, &fields, self.now());
-        let reader = rules.request_json_reader(&facts(&question.head, &fields, &identity))?;
+        let reader =
+            rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
         Some(Box::new(RequestNumbersReader(reader)))
     }
 }
@@ -97,7 +98,7 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     let identity = identity(identify, question, &fields, now);
     let warning = signs_of_misuse(identify, question);
     let ask = Ask {
-        facts: facts(&question.head, &fields, &identity),
+        facts: facts(&question.head, &fields, &identity, rules.estimates_costs()),
         cost: question.cost,
         cannot_wait: question.max_wait.is_none(),
         ..Ask::default()
@@ -146,6 +147,7 @@ fn facts<'a>(
     head: &'a request::Parts,
     fields: &'a LayerHeaders<'a>,
     identity: &'a Identity<'a>,
+    estimates_costs: bool,
 ) -> Facts<'a> {
     Facts {
         method: Some(head.method.as_str()),
@@ -155,8 +157,8 @@ fn facts<'a>(
         tier: identity.tier.as_deref(),
         api_key: identity.api_key.as_deref(),
         headers: Some(fields as &dyn Headers),
-        request_bytes: content_length(head),
-        request_json: head.extensions.get::<RequestJson>(),
+        request_bytes: estimates_costs.then(|| content_length(head)).flatten(),
+        request_json: estimates_costs.then(|| head.extensions.get::<RequestJson>()).flatten(),
         ..Facts::default()
     }
 }
