@@ -2,6 +2,7 @@
 
 mod announce;
 mod decision_core;
+mod gateway_check;
 mod server;
 mod serving;
 
@@ -16,6 +17,7 @@ use crate::access;
 use crate::cli::environment::{self, UnknownVariable};
 use crate::cli::{CommandFailure, Report};
 use crate::credentials::Credentials;
+use crate::data_plane::gateway::access_log;
 use crate::key_names::KeySecret;
 use crate::listeners::ListenerAddress;
 use crate::listeners::inherited::InheritedSockets;
@@ -63,6 +65,7 @@ fn set_up_and_serve(
     started: Micros,
 ) -> Result<(), CommandFailure> {
     access::check(settings).map_err(CommandFailure::Usage)?;
+    gateway_check::check_settings(settings).map_err(CommandFailure::Usage)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
     // Before anything that takes time: an unhandled SIGHUP would end the process.
@@ -77,11 +80,14 @@ fn set_up_and_serve(
     let shared = shared.map_err(|error| cannot_start(&error))?;
     let names_of_stores = shared.as_ref().map(OpenStores::names);
     let rules = live::load(settings, names_of_stores, logs)?;
+    gateway_check::check_rules(settings, &rules.0).map_err(CommandFailure::Input)?;
+    let access_log = access_log::open(settings, logs).map_err(CommandFailure::Input)?;
     let credentials = Credentials::read(settings, logs).map_err(CommandFailure::Input)?;
     let _alone = snapshot::SnapshotLock::take(settings.snapshot.as_deref())
         .map_err(CommandFailure::Input)?;
     let core = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
     let gatekeeper = core.gatekeeper.clone();
+    let logs = (logs, access_log.as_ref());
     let server = AssembledServer::new((settings, connections), logs, credentials, core, started);
     runtime.block_on(server.serve(gatekeeper, inherited, signals))
 }

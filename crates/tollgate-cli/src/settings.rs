@@ -279,6 +279,13 @@ pub(crate) struct Flags {
     )]
     pub(crate) log_format: LogFormat,
 
+    /// Access log of the gateway: a file, or `-` for standard error; none by default
+    ///
+    /// One line for each request, in the format of --log-format. Lines are appended; if they cannot be written fast
+    /// enough, some are dropped and the log says how many.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ACCESS_LOG", help_heading = "Logs")]
+    pub(crate) access_log: Option<PathBuf>,
+
     /// Interval of polling rules files beside events
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration, hide = true)]
     pub(crate) rules_look_interval: Duration,

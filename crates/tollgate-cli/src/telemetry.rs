@@ -6,6 +6,7 @@
 //! only hashed, unless the rules say `log_keys: plain`.
 
 use std::fmt::{self, Write as _};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -127,6 +128,11 @@ impl Logs {
     /// ones are dropped and counted.
     pub(crate) fn to_stderr(format: LogFormat, lines_waiting_max: usize) -> Logs {
         Logs::to(format, lines_waiting_max, io::stderr())
+    }
+
+    /// Logs in this format to a file, within the same bound.
+    pub(crate) fn to_file(format: LogFormat, lines_waiting_max: usize, file: File) -> Logs {
+        Logs::to(format, lines_waiting_max, file)
     }
 
     fn to(format: LogFormat, lines_waiting_max: usize, out: impl Write + Send + 'static) -> Logs {

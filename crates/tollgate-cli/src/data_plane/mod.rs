@@ -60,6 +60,8 @@ pub(crate) struct DataContext<'a> {
     /// Names of callers in logs.
     pub(crate) names: &'a Arc<KeyNames>,
     pub(crate) logs: &'a Logs,
+    /// The access log of the gateway; `None` if there is none.
+    pub(crate) access_log: Option<&'a Logs>,
 }
 
 impl DataContext<'_> {

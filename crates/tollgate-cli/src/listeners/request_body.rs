@@ -20,7 +20,7 @@ use super::allowance::{Allowance, AllowanceLimits};
 use super::watchdog::ConnectionActivity;
 
 /// Maximum bytes of a body that are read only to be discarded.
-pub(super) const DISCARD_BYTES_MAX: usize = 8 << 20;
+pub(crate) const DISCARD_BYTES_MAX: usize = 8 << 20;
 
 /// Bounds of request bodies and unsent replies.
 pub(super) const BODY_ALLOWANCE_LIMITS: AllowanceLimits = AllowanceLimits {

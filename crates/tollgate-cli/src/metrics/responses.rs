@@ -3,10 +3,17 @@
 use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
-/// Statuses of Tollgate's replies. Bound of the label: these and `other`.
-const STATUSES: [(u16, &str); 14] = [
+/// Statuses of Tollgate's replies, and frequent ones of servers behind the gateway. Bound of the label: these and `other`.
+const STATUSES: [(u16, &str); 24] = [
     (200, "200"),
     (429, "429"),
+    (101, "101"),
+    (201, "201"),
+    (204, "204"),
+    (206, "206"),
+    (301, "301"),
+    (302, "302"),
+    (304, "304"),
     (400, "400"),
     (401, "401"),
     (403, "403"),
@@ -17,8 +24,11 @@ const STATUSES: [(u16, &str); 14] = [
     (413, "413"),
     (415, "415"),
     (500, "500"),
+    (502, "502"),
     (503, "503"),
+    (504, "504"),
     (505, "505"),
+    (508, "508"),
 ];
 const OTHER_STATUS: usize = STATUSES.len();
 

@@ -9,11 +9,14 @@ use crate::telemetry::LogFormat;
 
 /// Prints the addresses of the listeners for scripts, and with demo rules commands to try for people.
 pub(super) fn announce(addresses: &[(&'static str, BindAddress)], settings: &ServerSettings) {
-    if let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
-        && settings.is_demo()
-        && settings.log_format == LogFormat::Text
-    {
-        let _ = write!(io::stderr(), "{}", how_to_try(http, settings));
+    let find = |wanted: &str| addresses.iter().find(|(name, _)| *name == wanted);
+    if settings.is_demo() && settings.log_format == LogFormat::Text {
+        let hint = match (find("gateway"), find("http")) {
+            (Some((_, gateway)), _) => how_to_try_gateway(gateway, settings),
+            (None, Some((_, http))) => how_to_try(http, settings),
+            (None, None) => String::new(),
+        };
+        let _ = write!(io::stderr(), "{hint}");
     }
     let mut out = io::stdout().lock();
     for (name, address) in addresses {
@@ -21,6 +24,22 @@ pub(super) fn announce(addresses: &[(&'static str, BindAddress)], settings: &Ser
     }
     // Standard output may be closed: the server serves all the same.
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
+}
+
+/// A command that sends a request through the gateway.
+fn how_to_try_gateway(gateway: &BindAddress, settings: &ServerSettings) -> String {
+    let scheme = if settings.tls_cert.is_some() { "--insecure https" } else { "http" };
+    let target = match gateway {
+        BindAddress::Tcp(address) => format!("{scheme}://{address}/"),
+        BindAddress::Unix(path) => {
+            format!("--unix-socket '{}' {scheme}://localhost/", path.display())
+        }
+    };
+    format!(
+        "Neither --rules nor --limit is given: demo rules apply to requests through the gateway. Try it:\n\
+         \n  curl -i {target}\n\
+         \nFor your own limits: add --limit 100/minute, or --rules FILE. More: tollgate serve --help\n\n"
+    )
 }
 
 /// Commands that work as printed, with the settings of this server.

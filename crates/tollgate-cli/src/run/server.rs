@@ -77,7 +77,7 @@ impl<'a> AssembledServer<'a> {
     /// Assembles the listeners; `connections` is the cap of each data listener.
     pub(super) fn new(
         (settings, connections): (&'a ServerSettings, usize),
-        logs: &'a Logs,
+        (logs, access_log): (&'a Logs, Option<&Logs>),
         credentials: Credentials,
         core: DecisionCore,
         started: Micros,
@@ -104,6 +104,7 @@ impl<'a> AssembledServer<'a> {
             stopping: &stopping,
             names: &core.names,
             logs,
+            access_log,
         };
         let per_ip = settings.max_connections_per_ip.get();
         let mut listeners = Vec::with_capacity(LISTENERS.len());

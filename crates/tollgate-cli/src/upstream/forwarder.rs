@@ -89,7 +89,7 @@ impl Forwarder {
 fn choose(upstream: &UpstreamState, tried: &TriedServers) -> Option<usize> {
     let choice = balancer::choose(&upstream.servers, tried, balancer::random(), &clock::now_ms)?;
     if choice.is_panic {
-        upstream.counts.panics.fetch_add(1, Ordering::Relaxed);
+        upstream.counters.panics.fetch_add(1, Ordering::Relaxed);
     }
     Some(choice.number)
 }

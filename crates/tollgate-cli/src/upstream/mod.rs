@@ -7,6 +7,7 @@ mod balancer;
 pub(crate) mod body;
 mod clock;
 mod connector;
+pub(crate) mod counters;
 pub(crate) mod error;
 mod exchange;
 pub(crate) mod forwarder;

@@ -1,12 +1,13 @@
 //! The registry: the upstreams of the rules in force, with what is known about their servers. It follows the rules: a
 //! request that finds newer settings builds the registry again and keeps the servers whose URL stays.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use tollgate_rules::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 
+use super::counters::UpstreamCounters;
 use super::retry_budget::RetryBudget;
 use super::server::UpstreamServer;
 use super::tls::UpstreamTls;
@@ -19,27 +20,14 @@ pub(crate) struct UpstreamState {
     /// Bound: [`UpstreamSettings::ADDRESSES_MAX`].
     pub(super) servers: Vec<Arc<UpstreamServer>>,
     pub(super) tls: Option<Arc<UpstreamTls>>,
-    pub(super) counts: UpstreamCounts,
+    pub(crate) counters: Arc<UpstreamCounters>,
     budget: RetryBudget,
     /// Held while a server is ejected, so that at most half of them are.
     ejecting: Mutex<()>,
 }
 
-/// Counts of rare events at an upstream.
-#[derive(Debug, Default)]
-pub(crate) struct UpstreamCounts {
-    /// Requests that were sent again.
-    pub(crate) retries: AtomicU64,
-    /// Requests that were not sent again because the budget was spent.
-    pub(crate) retries_refused: AtomicU64,
-    /// Ejections of a server.
-    pub(crate) ejections: AtomicU64,
-    /// Requests for which no server was available, so that any was tried.
-    pub(crate) panics: AtomicU64,
-}
-
 impl UpstreamState {
-    /// Creates an upstream, which keeps the servers and the TLS configuration of the one before it.
+    /// Creates an upstream, which keeps the servers, the counts and the TLS configuration of the one before it.
     pub(super) fn new(
         settings: &Arc<UpstreamSettings>,
         before: Option<&UpstreamState>,
@@ -59,15 +47,17 @@ impl UpstreamState {
             None => UpstreamTls::new(settings).map(Arc::new),
         };
         let budget = RetryBudget::new(requests_of(&servers), clock::now_ms());
-        let (counts, ejecting) = (UpstreamCounts::default(), Mutex::default());
-        UpstreamState { settings: settings.clone(), servers, tls, counts, budget, ejecting }
+        let counters = before.map(|state| state.counters.clone()).unwrap_or_default();
+        let (settings, ejecting) = (settings.clone(), Mutex::default());
+        UpstreamState { settings, servers, tls, counters, budget, ejecting }
     }
 
     /// Takes a retry from the budget.
     pub(super) fn take_retry(&self) -> bool {
         let percent = self.settings.retry_budget_percent;
         let is_allowed = self.budget.take(percent, requests_of(&self.servers), clock::now_ms());
-        let count = if is_allowed { &self.counts.retries } else { &self.counts.retries_refused };
+        let count =
+            if is_allowed { &self.counters.retries } else { &self.counters.retries_refused };
         count.fetch_add(1, Ordering::Relaxed);
         is_allowed
     }
@@ -85,7 +75,7 @@ impl UpstreamState {
             return;
         }
         server.health.eject(ejection.duration, now_ms);
-        self.counts.ejections.fetch_add(1, Ordering::Relaxed);
+        self.counters.ejections.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -147,6 +137,11 @@ impl UpstreamRegistry {
             version = self.current.load();
         }
         version.find(host, path)
+    }
+
+    /// All upstreams of the version in use.
+    pub(crate) fn upstreams(&self) -> Vec<Arc<UpstreamState>> {
+        self.current.load().upstreams.clone()
     }
 
     /// Builds the version for newer settings.
@@ -214,7 +209,7 @@ mod tests {
             }
             let ejected = upstream.servers.iter().filter(|one| one.health.is_ejected(7)).count();
             assert_eq!(ejected, want, "of {servers}");
-            assert_eq!(upstream.counts.ejections.load(Ordering::Relaxed), want as u64);
+            assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), want as u64);
         }
     }
 

@@ -184,8 +184,8 @@ async fn a_request_that_was_not_sent_goes_to_another_server() {
     }
     assert_eq!(good.requests(), 20);
     // After five failures nothing is sent to it, so there are no further retries.
-    assert_eq!(upstream.counts.ejections.load(Ordering::Relaxed), 1);
-    assert!((1..=5).contains(&upstream.counts.retries.load(Ordering::Relaxed)));
+    assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), 1);
+    assert!((1..=5).contains(&upstream.counters.retries.load(Ordering::Relaxed)));
 }
 
 #[tokio::test]

@@ -1,27 +1,36 @@
-//! The body of a client's request, with a timeout for clients that stop sending.
+//! The body of a client's request: asked for when the upstream wants it, with a timeout for clients that stop sending.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
 use super::caller_fields;
-use super::protocol::GatewayProtocol;
+use super::exchange::Exchange;
+use crate::listeners::request_body::DISCARD_BYTES_MAX;
 use crate::upstream::body::BodyStreamError;
 
 /// Bytes that must arrive within each timeout.
 const BYTES_PER_TIMEOUT_MIN: usize = 1 << 10;
 
+/// Time after which the client is asked for its body although the upstream has not said `100 Continue`: not all do.
+const CONTINUE_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// The body of a request.
 pub(super) struct ClientBody {
-    incoming: Incoming,
-    protocol: Arc<GatewayProtocol>,
+    /// `None` only during drop.
+    incoming: Option<Incoming>,
+    exchange: Arc<Exchange>,
+    /// True for HTTP/2, where dropping an incomplete body resets the stream and may lose the response.
+    must_discard: bool,
     /// The current timeout; `None` while bytes keep coming.
     timer: Option<Pin<Box<Sleep>>>,
     /// Bytes since the timer was set.
@@ -29,21 +38,58 @@ pub(super) struct ClientBody {
 }
 
 impl ClientBody {
-    pub(super) fn new(incoming: Incoming, protocol: &Arc<GatewayProtocol>) -> ClientBody {
-        ClientBody { incoming, protocol: protocol.clone(), timer: None, received: 0 }
+    pub(super) fn new(
+        incoming: Incoming,
+        exchange: &Arc<Exchange>,
+        must_discard: bool,
+    ) -> ClientBody {
+        let (incoming, exchange) = (Some(incoming), exchange.clone());
+        ClientBody { incoming, exchange, must_discard, timer: None, received: 0 }
+    }
+
+    fn incoming(&mut self) -> Pin<&mut Incoming> {
+        Pin::new(self.incoming.as_mut().expect("it is there until this is dropped"))
+    }
+
+    /// Waits until the body may be asked for.
+    fn poll_released(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.exchange.poll_body_released(context).is_ready() {
+            return Poll::Ready(());
+        }
+        ready!(self.poll_timer(context, CONTINUE_WAIT_MAX));
+        self.timer = None;
+        self.exchange.release_body();
+        Poll::Ready(())
+    }
+
+    fn poll_timer(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        timer.as_mut().poll(context)
+    }
+
+    /// Waits for the end of the client's time.
+    fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.exchange.requires_pace() {
+            self.timer = None;
+            return Poll::Pending;
+        }
+        let timeout = self.exchange.protocol.timeouts.body;
+        self.poll_timer(context, timeout)
+    }
+
+    fn count(&mut self, data: &Bytes) {
+        self.exchange.count_received(data.len());
+        self.received += data.len();
+        if self.received >= BYTES_PER_TIMEOUT_MIN {
+            (self.timer, self.received) = (None, 0);
+        }
     }
 
     /// Removes trailers that some servers would take for header fields. No proxy sends those after the body, so it does
     /// not matter who the peer is.
     fn clean_trailers(&self, trailers: &mut HeaderMap) {
-        let rules = self.protocol.parts.gatekeeper.rules();
+        let rules = self.exchange.protocol.parts.gatekeeper.rules();
         caller_fields::remove_from_trailers(trailers, &rules.settings().identify);
-    }
-
-    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<BodyStreamError> {
-        let timeout = self.protocol.timeouts.body;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        timer.as_mut().poll(context).map(|()| "the client sends its body too slowly".into())
     }
 }
 
@@ -55,15 +101,16 @@ impl Body for ClientBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        match Pin::new(&mut self.incoming).poll_frame(context) {
-            Poll::Pending => self.poll_timer(context).map(|error| Some(Err(error))),
+        ready!(self.poll_released(context));
+        match self.incoming().poll_frame(context) {
+            Poll::Pending => {
+                ready!(self.poll_too_slow(context));
+                Poll::Ready(Some(Err("the client sends its body too slowly".into())))
+            }
             Poll::Ready(Some(Ok(mut frame))) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    self.clean_trailers(trailers);
-                }
-                self.received += frame.data_ref().map_or(0, Bytes::len);
-                if self.received >= BYTES_PER_TIMEOUT_MIN {
-                    (self.timer, self.received) = (None, 0);
+                match frame.trailers_mut() {
+                    Some(trailers) => self.clean_trailers(trailers),
+                    None => frame.data_ref().into_iter().for_each(|data| self.count(data)),
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -72,10 +119,35 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        // At most as many tasks as streams. Without a runtime the worker has ended, and the connection with it.
+        if self.must_discard
+            && !self.is_end_stream()
+            && let (Some(rest), Ok(runtime)) = (self.incoming.take(), Handle::try_current())
+        {
+            let timeout = self.exchange.protocol.timeouts.body;
+            runtime.spawn(tokio::time::timeout(timeout, discard(rest)));
+        }
+    }
+}
+
+/// Reads and discards the rest of a body, unless it is too long.
+async fn discard(mut rest: Incoming) {
+    let mut left = DISCARD_BYTES_MAX;
+    while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        if bytes > left {
+            return;
+        }
+        left -= bytes;
     }
 }

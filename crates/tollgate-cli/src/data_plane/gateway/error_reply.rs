@@ -37,7 +37,17 @@ pub(super) fn overloaded(refusal: OverloadRefusal) -> Response<Bytes> {
     problem(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 
-fn problem(status: StatusCode, code: &str, message: &str) -> Response<Bytes> {
+/// The response after a panic, which is a bug.
+pub(super) fn panicked() -> Response<Bytes> {
+    let message = "This is a bug of the gateway; its log says more.";
+    problem(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+}
+
+/// The code of a response that the gateway made itself, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplyCode(pub(super) &'static str);
+
+fn problem(status: StatusCode, code: &'static str, message: &str) -> Response<Bytes> {
     let title = status.canonical_reason().unwrap_or("Error");
     let document = serde_json::json!({
         "title": title, "status": status.as_u16(), "code": code, "detail": message,
@@ -45,6 +55,7 @@ fn problem(status: StatusCode, code: &str, message: &str) -> Response<Bytes> {
     });
     let mut response = Response::new(Bytes::from(document.to_string()));
     *response.status_mut() = status;
+    response.extensions_mut().insert(ReplyCode(code));
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -2,29 +2,34 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version, request};
+use http::header::{CONNECTION, EXPECT, HeaderValue};
+use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
-use tollgate_tower::{PeerAddr, RateLimit};
+use tollgate_tower::request_body::RequestBodyService;
+use tollgate_tower::{AdmissionGuard, RateLimit};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::client_body::ClientBody;
-use super::client_response::ClientResponseBody;
+use super::client_response::{AnsweredRequest, ClientResponseBody};
 use super::error_reply;
+use super::exchange::{Exchange, ResponseSummary, UnansweredExchange};
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
 use super::overload::{self, OverloadWait, RequestPlace};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
+use super::request_id::{self, X_REQUEST_ID};
 use super::tunnel::Tunnel;
 use crate::listeners::response_body::InFlightRequest;
 use crate::listeners::watchdog::ConnectionActivity;
@@ -59,6 +64,14 @@ impl ClientConnection {
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
     }
 
+    /// Keeps the admission of the request that became the tunnel until the tunnel ends.
+    fn hold_for_tunnel(&self, admission: Option<AdmissionGuard>) {
+        let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tunnel) = &mut *tunnel {
+            tunnel.admission = admission;
+        }
+    }
+
     pub(super) fn take_tunnel(&self) -> Option<Tunnel> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -78,7 +91,8 @@ impl GatewayService {
         client: &Arc<ClientConnection>,
     ) -> GatewayService {
         let proxy = ProxyService::new(&protocol.parts, client);
-        let limited = RefCell::new(protocol.layer.layer(proxy));
+        let limited = protocol.layer.request_body().layer(protocol.layer.layer(proxy));
+        let limited = RefCell::new(limited);
         GatewayService { protocol: protocol.clone(), client: client.clone(), limited }
     }
 
@@ -94,6 +108,35 @@ impl GatewayService {
         }
     }
 
+    fn trusts_peer(&self) -> bool {
+        let rules = self.protocol.parts.gatekeeper.rules();
+        rules.settings().identify.trusts(self.client.peer)
+    }
+
+    /// Checks a request, and begins it if it can be forwarded.
+    fn first_step(
+        &self,
+        mut head: request::Parts,
+        incoming: Incoming,
+        exchange: Arc<Exchange>,
+    ) -> RequestStep {
+        let has_body = !incoming.is_end_stream();
+        let is_http2 = head.version == Version::HTTP_2;
+        // A client that expects `100 Continue` has sent nothing to discard.
+        let must_discard = is_http2 && has_body && !head.headers.contains_key(EXPECT);
+        let body = ClientBody::new(incoming, &exchange, must_discard);
+        match self.clean(&mut head, has_body) {
+            Err(problem) => RequestStep::Respond(error_reply::not_forwarded(problem)),
+            Ok(upgrade) => {
+                head.extensions.insert(exchange);
+                if let Some(upgrade) = upgrade {
+                    head.extensions.insert(upgrade);
+                }
+                self.begin(Request::from_parts(head, body))
+            }
+        }
+    }
+
     /// Checks the head of a request and removes the fields that concern the connection alone.
     fn clean(
         &self,
@@ -106,8 +149,8 @@ impl GatewayService {
     }
 }
 
-/// A service with the layer around it.
-type LimitedProxy = RateLimit<ProxyService>;
+/// The proxy behind the layer, which reads the bodies of requests that a rule has to know.
+type LimitedProxy = RequestBodyService<RateLimit<ProxyService>>;
 
 /// The next step of a request.
 enum RequestStep {
@@ -138,8 +181,15 @@ impl RequestStep {
                 }
             }
         };
-        let Ok(response) = answer.await;
-        (response.map(ClientResponseBody::gated), Some(place))
+        let mut answer = pin!(answer);
+        let answered = poll_fn(|context| {
+            let polled = catch_panic(|| answer.as_mut().poll(context));
+            polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+        });
+        match answered.await {
+            Some(Ok(response)) => (response.map(ClientResponseBody::gated), Some(place)),
+            None => (error_reply::panicked().map(ClientResponseBody::whole), None),
+        }
     }
 }
 
@@ -149,30 +199,36 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let in_flight = InFlightRequest::begin(&self.client.activity, request.version());
         let version = request.version();
-        let protocol = self.protocol.clone();
+        let in_flight = InFlightRequest::begin(&self.client.activity, version);
         let (mut head, incoming) = request.into_parts();
-        let has_body = !incoming.is_end_stream();
-        let body = ClientBody::new(incoming, &protocol);
-        let step = match self.clean(&mut head, has_body) {
-            Err(problem) => RequestStep::Respond(error_reply::not_forwarded(problem)),
-            Ok(upgrade) => {
-                head.extensions.insert(PeerAddr(self.client.peer));
-                if let Some(upgrade) = upgrade {
-                    head.extensions.insert(upgrade);
-                }
-                self.begin(Request::from_parts(head, body))
-            }
-        };
+        let is_trusted = self.trusts_peer();
+        let id = request_id::name(&mut head.headers, is_trusted);
+        let exchange = Exchange::begin(&self.protocol, &self.client, id, &head);
+        let unanswered = UnansweredExchange::new(exchange.clone());
+        let step = catch_panic(|| self.first_step(head, incoming, exchange));
+        let step = step.unwrap_or_else(|| RequestStep::Respond(error_reply::panicked()));
         Box::pin(async move {
             let (mut response, place) = step.response().await;
+            let exchange = unanswered.answered();
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                let admission = response.extensions_mut().remove::<AdmissionGuard>();
+                exchange.client.hold_for_tunnel(admission);
+            }
+            let protocol = &exchange.protocol;
             protocol.responses.count(response.status());
             if version < Version::HTTP_2 && protocol.stopping.load(Ordering::Relaxed) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            response.body_mut().hold(in_flight, place);
+            response.headers_mut().insert(X_REQUEST_ID, exchange.id.clone());
+            let summary = ResponseSummary::of(&response);
+            response.body_mut().hold(AnsweredRequest { exchange, summary, in_flight, place });
             Ok(response)
         })
     }
+}
+
+/// Runs a step of an answer. `None` after a panic, which must end neither the connection nor the worker.
+fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(step)).ok()
 }

@@ -2,32 +2,40 @@
 //!
 //! ```text
 //! protocol.rs        serves a client's connection
-//!   gateway_service.rs   one request: field hygiene, then the layer, then the response on its way back
+//!   gateway_service.rs   one request: checks its head, then the layer, then the response on its way back
 //!     tollgate-tower       asks the gatekeeper: 429, or on to
 //!       proxy_service.rs     finds the upstream and forwards (crate::upstream)
 //! ```
 
+pub(crate) mod access_log;
 mod caller_fields;
 mod client_body;
 mod client_response;
 mod error_reply;
+mod exchange;
 mod forwarded_fields;
 mod gateway_service;
 mod hop_fields;
+mod metrics;
 pub(crate) mod overload;
 mod protocol;
 mod proxy_service;
 mod request_check;
+mod request_id;
 mod tunnel;
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tollgate_tower::RateLimitLayer;
 
 use crate::data_plane::DataContext;
 use crate::listeners::service::ListenerService;
 use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
+use access_log::AccessLog;
+use exchange::Exchange;
+use metrics::GatewayMetrics;
 use overload::{OverloadCounts, WorkerBounds};
 use protocol::GatewayProtocol;
 
@@ -38,6 +46,8 @@ pub(super) struct GatewayParts {
     /// The bounds on requests of each worker.
     pub(super) bounds: WorkerBounds,
     overload: Arc<OverloadCounts>,
+    metrics: GatewayMetrics,
+    access_log: Option<AccessLog>,
     /// True if clients connect by TLS.
     is_tls: bool,
 }
@@ -46,15 +56,31 @@ pub(super) struct GatewayParts {
 pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let gatekeeper = context.gatekeeper.clone();
     let settings = gatekeeper.rules().settings().gateway.clone();
+    let access_log = context.access_log.cloned();
     let parts = Arc::new(GatewayParts {
         registry: UpstreamRegistry::new(&settings, context.upstream.cloned()),
         bounds: context.gateway_bounds,
         overload: Arc::default(),
+        metrics: GatewayMetrics::default(),
+        access_log: access_log.map(|logs| AccessLog::new(logs, context.names.clone())),
         is_tls: context.has_certificate,
         gatekeeper,
     });
-    let layer = RateLimitLayer::new(context.gatekeeper.clone()).on_warning(|_| {});
+    let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
+        .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
+        .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
+        .background(|settlement| {
+            // Without a runtime the worker has ended, and its charges stand.
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(settlement);
+            }
+        })
+        .on_warning(|_| {});
+    if parts.access_log.is_some() {
+        layer = layer.decision_in_response();
+    }
     let responses = Arc::default();
-    let protocol = GatewayProtocol::new(parts, layer, context, Arc::clone(&responses));
+    let protocol = GatewayProtocol::new(parts.clone(), layer, context, Arc::clone(&responses));
     ListenerService { responses: Some(responses), ..ListenerService::new(protocol) }
+        .with_metrics(parts)
 }

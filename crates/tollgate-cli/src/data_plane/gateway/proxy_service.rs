@@ -6,16 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, EXPECT, HOST, HeaderValue, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
-use http::{Request, Response, Version, request};
+use http::{Request, Response, StatusCode, Version, request};
+use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tollgate_rules::gateway_settings::UpstreamHost;
 use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings};
+use tollgate_tower::{InnerLimitFields, ReplayedBody};
 use tower_service::Service;
 
 use super::GatewayParts;
 use super::client_body::ClientBody;
+use super::exchange::Exchange;
 use super::gateway_service::ClientConnection;
 use super::hop_fields::{self, RequestedUpgrade};
 use super::request_check::RequestProblem;
@@ -27,6 +30,9 @@ use crate::upstream::{ForwardError, ForwardedResponse, Forwarder, OutgoingBody, 
 const AMBIGUOUS_PATH: RequestProblem = RequestProblem::malformed(
     "Servers read this path differently, and its readings have different routes.",
 );
+
+/// The treatment of an upstream's rate limit fields, unless its settings say otherwise.
+pub(super) const LIMIT_FIELDS_DEFAULT: InnerLimitFields = InnerLimitFields::Replace;
 
 /// The proxy of one connection.
 #[derive(Clone)]
@@ -72,25 +78,31 @@ impl ProxyService {
 
     async fn forward(
         self,
-        upstream: Arc<UpstreamState>,
+        exchange: Arc<Exchange>,
         request: Request<OutgoingBody>,
         upgrade: Option<(RequestedUpgrade, OnUpgrade)>,
     ) -> Response<UpstreamBody> {
-        let forwarded = self.forwarder.forward(&upstream, request).await;
+        let upstream = exchange.upstream().expect("it has been set");
+        let forwarded = self.forwarder.forward(upstream, request).await;
         let ForwardedResponse { mut response, tunnel } = match forwarded {
             Ok(forwarded) => forwarded,
             Err(error) => return error_reply::upstream_failed(error).map(UpstreamBody::Whole),
         };
+        exchange.response_began();
         let switched = response.headers().get(UPGRADE).cloned();
         hop_fields::remove_from_response(response.headers_mut());
         let received = response.version();
         forwarded_fields::add_via(response.headers_mut(), received);
-        let Some(upstream) = tunnel else { return response };
+        let limit_fields = InnerLimitFields::from(upstream.settings.limit_fields);
+        if limit_fields != LIMIT_FIELDS_DEFAULT {
+            response.extensions_mut().insert(limit_fields);
+        }
+        let Some(switched_to) = tunnel else { return response };
         match (upgrade, switched) {
             (Some((offered, client)), Some(protocol)) if offered.offers(&protocol) => {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 response.headers_mut().insert(UPGRADE, protocol);
-                self.client.keep_tunnel(Tunnel::new(client, upstream));
+                self.client.keep_tunnel(Tunnel::new(&exchange, client, switched_to));
                 response
             }
             // The upstream switches to a protocol that nobody asked for.
@@ -101,7 +113,7 @@ impl ProxyService {
     }
 }
 
-impl Service<Request<ClientBody>> for ProxyService {
+impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
     type Response = Response<UpstreamBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<UpstreamBody>, Infallible>> + Send>>;
@@ -110,7 +122,7 @@ impl Service<Request<ClientBody>> for ProxyService {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+    fn call(&mut self, request: Request<ReplayedBody<ClientBody>>) -> Self::Future {
         let (mut head, body) = request.into_parts();
         let rules = self.parts.gatekeeper.rules();
         let settings = rules.settings();
@@ -118,13 +130,17 @@ impl Service<Request<ClientBody>> for ProxyService {
             Ok(upstream) => upstream,
             Err(response) => return Box::pin(std::future::ready(Ok(response))),
         };
+        let exchange =
+            head.extensions.remove::<Arc<Exchange>>().expect("the front has put it here");
+        exchange.set_upstream(&upstream);
         let upgrade = head.extensions.remove::<RequestedUpgrade>();
         let upgrade = upgrade.zip(head.extensions.remove::<OnUpgrade>());
         self.describe_client(&mut head, &settings.identify);
         prepare(&mut head, &upstream.settings, upgrade.as_ref().map(|(protocol, _)| protocol));
-        let request = Request::from_parts(head, OutgoingBody::new(body));
+        let mut request = Request::from_parts(head, OutgoingBody::new(body));
+        pass_expectation(&mut request, &exchange);
         let proxy = self.clone();
-        Box::pin(async move { Ok(proxy.forward(upstream, request, upgrade).await) })
+        Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) })
     }
 }
 
@@ -146,6 +162,26 @@ fn prepare(
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol.clone());
     }
+}
+
+/// Lets a client that expects `100 Continue` wait until the upstream says so.
+fn pass_expectation(request: &mut Request<OutgoingBody>, exchange: &Arc<Exchange>) {
+    if !request.headers().contains_key(EXPECT) {
+        return;
+    }
+    if request.body().is_end_stream() {
+        request.headers_mut().remove(EXPECT);
+        return;
+    }
+    exchange.hold_body();
+    let exchange = Arc::downgrade(exchange);
+    hyper::ext::on_informational(request, move |response| {
+        if response.status() == StatusCode::CONTINUE
+            && let Some(exchange) = exchange.upgrade()
+        {
+            exchange.release_body();
+        }
+    });
 }
 
 /// The host of a request, without its port and without the dot that may end a complete name.

@@ -145,6 +145,8 @@ mod tests {
             ("GET", "*", Err(TARGET)),
             ("GET", "ftp://h/a", Err(TARGET)),
             ("GET", "h", Err(TARGET)),
+            ("GET", "/caf\u{e9}", Err(TARGET)),
+            ("GET", "/?caf\u{e9}", Err(TARGET)),
             ("CONNECT", "h:80", Err(METHOD)),
             ("TRACE", "/", Err(METHOD)),
         ];
