@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use testkit::peers::upstream::{UPSTREAM_BODY, Upstream};
+use testkit::peers::{UPSTREAM_BODY, Upstream};
 
 use crate::harness::{TestHttpClient, TollgateProcess, tollgate};
 

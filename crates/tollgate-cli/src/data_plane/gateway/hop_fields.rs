@@ -1,8 +1,8 @@
 //! Hop-by-hop fields (RFC 9110, section 7.6.1): they concern one connection and are not forwarded.
 
 use http::header::{
-    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Version, request};
 use tollgate_rules::Identify;
@@ -56,6 +56,10 @@ pub(super) fn remove_from_request(
 
 /// Removes the hop-by-hop fields of a response.
 pub(super) fn remove_from_response(fields: &mut HeaderMap) {
+    // hyper has read the chunks; a length beside them is wrong.
+    if fields.contains_key(TRANSFER_ENCODING) {
+        fields.remove(CONTENT_LENGTH);
+    }
     // No server means these, and without them the client could not read the response.
     remove_hop_fields(fields, |name| !name.as_str().starts_with("content-"));
 }
@@ -232,11 +236,18 @@ mod tests {
                 ("x-hop", "1"),
                 ("keep-alive", "timeout=5"),
                 ("server", "s"),
-                ("transfer-encoding", "chunked"),
             ],
         );
         let mut fields = head.headers;
         remove_from_response(&mut fields);
         assert_eq!(names(&fields), ["content-length", "server"]);
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_wrong() {
+        let fields = [("transfer-encoding", "chunked"), ("content-length", "5"), ("server", "s")];
+        let mut fields = head(Version::HTTP_11, &fields).headers;
+        remove_from_response(&mut fields);
+        assert_eq!(names(&fields), ["server"]);
     }
 }
