@@ -9,7 +9,7 @@ use tollgate_bench::generator::http::{ResponseProgress, progress};
 use tollgate_bench::generator::paced::{PacedClient, measure_paced};
 use tollgate_bench::generator::requests::RequestCursor;
 use tollgate_bench::generator::{ClientContext, LoadClient, LoadSpec};
-use tollgate_bench::rounds::SampleTiming;
+use tollgate_bench::rounds::{SampleTiming, ServerSample};
 use tollgate_bench::stopwatch::median;
 use tollgate_bench::table::{BenchTable, TableStyle, figures, thousands};
 
@@ -18,6 +18,8 @@ use crate::measure::GatewayLoad;
 
 /// Connections of the overload. A client sends one request at a time, so it takes many to offer three times the peak.
 const OVERLOAD_CONNECTIONS: usize = 1_024;
+/// Least part of its core that the proxy must use at its peak.
+const PEAK_BUSY_LEAST: f64 = 0.8;
 /// Connections of the loads before and after.
 const USUAL_CONNECTIONS: usize = 64;
 /// Offered requests as a multiple of the peak.
@@ -93,8 +95,7 @@ pub(crate) fn run(
     contestant: &GatewayContestant,
     (duration, style): (Duration, TableStyle),
 ) -> Result<bool, String> {
-    let peak = load.full_speed(std::slice::from_ref(contestant), USUAL_CONNECTIONS)?;
-    let peak = peak.figure(contestant.name, |it| it.requests_per_s).ok_or("no sample")?.median;
+    let peak = peak_of(load, contestant)?;
     let overloaded =
         open_load(load, contestant, (OVERLOAD_CONNECTIONS, peak * OVERLOAD_FACTOR, duration))?;
     let half = peak / 2.0;
@@ -114,6 +115,23 @@ pub(crate) fn run(
         None => println!("not recovered within {} s", RECOVERY_WATCHED.as_secs()),
     }
     Ok(part >= GOODPUT_LEAST && recovery_s.is_some_and(|it| it <= RECOVERY_S_MAX))
+}
+
+/// Requests per second of a closed load. An error if the proxy had only a part of its core: the rate of a busy machine is
+/// not the peak, and every goodput would look good beside it.
+fn peak_of(load: &GatewayLoad<'_>, contestant: &GatewayContestant) -> Result<f64, String> {
+    let results = load.full_speed(std::slice::from_ref(contestant), USUAL_CONNECTIONS)?;
+    let figure = |of: fn(&ServerSample) -> f64| results.figure(contestant.name, of);
+    let (rate, busy) =
+        (figure(|it| it.requests_per_s), figure(|it| it.requests_per_s * it.server_us / 1e6));
+    let (rate, busy) = (rate.ok_or("no sample")?.median, busy.ok_or("no sample")?.median);
+    if busy < PEAK_BUSY_LEAST {
+        let percent = busy * 100.0;
+        return Err(format!(
+            "the proxy had {percent:.0} % of its core at its peak: this needs a quiet machine"
+        ));
+    }
+    Ok(rate)
 }
 
 /// Sends `requests_per_s` for a time and returns the responses of each second.

@@ -53,9 +53,10 @@ impl OutcomeCounts {
         self.0.add(index.unwrap_or(OUTCOMES.len() - 1), 1);
     }
 
-    /// The outcomes that occurred, and how often.
-    pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        OUTCOMES.into_iter().zip(self.0.sums()).filter(|(_, count)| *count > 0)
+    /// The outcomes that occurred, and how often. `always` is among them even if it has not occurred.
+    pub(crate) fn sums(&self, always: &str) -> impl Iterator<Item = (&'static str, u64)> {
+        let sums = OUTCOMES.into_iter().zip(self.0.sums());
+        sums.filter(move |(outcome, count)| *count > 0 || *outcome == always)
     }
 }
 
@@ -104,7 +105,15 @@ mod tests {
         }
         counts.count("reset");
         counts.count("never heard of");
-        let want = [("1xx", 1), ("2xx", 2), ("4xx", 1), ("5xx", 1), ("reset", 1), ("other", 2)];
-        assert_eq!(counts.sums().collect::<Vec<_>>(), want);
+        let want = [
+            ("1xx", 1),
+            ("2xx", 2),
+            ("3xx", 0),
+            ("4xx", 1),
+            ("5xx", 1),
+            ("reset", 1),
+            ("other", 2),
+        ];
+        assert_eq!(counts.sums("3xx").collect::<Vec<_>>(), want);
     }
 }

@@ -4,6 +4,7 @@ mod applications;
 mod bad_upstreams;
 mod corpus;
 mod corpus_reader;
+mod front;
 mod gateway_process;
 mod grpc;
 mod hang_ups;

@@ -76,9 +76,10 @@ fn both_formats_are_well_formed_and_say_the_same() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_reference_lists_every_family() {
-    // With a shared store there are all of them.
+    // With a shared store and an upstream there are all of them.
     let redis = testkit::redis::TestRedis::start();
-    let (server, _rules) = serve(RULES, &["--store", &redis.url()]);
+    let gateway = ["--gateway", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"];
+    let (server, _rules) = serve(RULES, &[&["--store", &redis.url()][..], &gateway].concat());
     let page = server.admin_get("/metrics", &[OPEN_METRICS]);
     let page = ParsedExposition::of_open_metrics(&page.body);
     // Name, kind, labels.

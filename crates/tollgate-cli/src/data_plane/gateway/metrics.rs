@@ -61,11 +61,11 @@ impl ListenerMetrics for GatewayParts {
         let help = "Requests to the gateway, by upstream and outcome.";
         let mut requests =
             page.family("tollgate_gateway_requests_total", MetricKind::Counter, help);
-        for (outcome, count) in self.metrics.unforwarded.sums() {
+        for (outcome, count) in self.metrics.unforwarded.sums("refused") {
             requests.sample(&[("upstream", ""), ("outcome", outcome)], count);
         }
         for upstream in &upstreams {
-            for (outcome, count) in upstream.counters.outcomes.sums() {
+            for (outcome, count) in upstream.counters.outcomes.sums("2xx") {
                 let labels = [("upstream", &*upstream.settings.name), ("outcome", outcome)];
                 requests.sample(&labels, count);
             }
