@@ -33,9 +33,24 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
 /// The folder of Debian's programs for administrators, which not every `PATH` has. Tests look there too.
 const SBIN_FOLDER: &str = "/usr/sbin";
 
-/// Installs missing programs. Returns true if nothing is missing afterwards.
+/// Proxies that only `bench gateway` starts.
+const BENCHMARK_PROGRAMS: &[RequiredProgram] = &[
+    RequiredProgram { probe: "nginx -v", package: "nginx-light" },
+    RequiredProgram { probe: "haproxy -v", package: "haproxy" },
+];
+
+/// Installs missing programs of the tests. Returns true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {
-    install_with(REQUIRED_PROGRAMS, |packages| {
+    install_missing(REQUIRED_PROGRAMS)
+}
+
+/// Installs missing proxies of `bench gateway`. Returns true if nothing is missing afterwards.
+pub(crate) fn install_for_benchmark() -> bool {
+    install_missing(BENCHMARK_PROGRAMS)
+}
+
+fn install_missing(needs: &[RequiredProgram]) -> bool {
+    install_with(needs, |packages| {
         let Some(root) = root_prefix() else {
             eprintln!("missing: {packages}\nrun as root: apt-get install {packages}");
             return false;

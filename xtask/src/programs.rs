@@ -2,12 +2,13 @@
 
 use crate::CommandLineError;
 use crate::invocation::Invocation;
+use crate::packages;
 
 /// Default time of a fuzz target in seconds.
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library", "rules", "http", "redis", "doors"];
+const BENCHMARKS: &[&str] = &["library", "rules", "http", "gateway", "redis", "doors"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
@@ -17,6 +18,10 @@ pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
     };
     if !BENCHMARKS.contains(&name.as_str()) {
         return Err(format!("There is no benchmark `{name}`; there is: {known}."));
+    }
+    let is_help = options.iter().any(|word| word == "--help" || word == "-h");
+    if name == "gateway" && !is_help && !packages::install_for_benchmark() {
+        eprintln!("the proxies that are missing are not measured");
     }
     Ok(build_servers(name, options) && measure(name, options))
 }
@@ -50,6 +55,7 @@ fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
     let peers: &[&str] = match benchmark {
         _ if given("--help") || given("-h") => &[],
         "http" => &["bare-hyper"],
+        "gateway" => &["bare-forwarder"],
         "instructions" => &["bare-hyper", "bare-resp", "tonic-echo"],
         "doors" => &["bare-resp", "tonic-echo", "axum-route"],
         _ => &[],
@@ -148,6 +154,7 @@ mod tests {
             ("http", "--help", 0),
             ("http", "--quick", 2),
             ("http", "--server target/release/tollgate", 1),
+            ("gateway", "--quick", 2),
             ("doors", "--only resp", 2),
             ("doors", "--server tollgate --floors target/release", 0),
             ("instructions", "--only check", 3),

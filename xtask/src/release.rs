@@ -29,8 +29,8 @@ const TOLLGATE: ProgramSet =
 
 const FLOORS: ProgramSet = ProgramSet {
     name: "floors",
-    build: "cargo build --release --package tollgate-bench --bin bare-hyper --bin bare-resp \
-            --bin tonic-echo",
+    build: "cargo build --release --package tollgate-bench --bin bare-hyper --bin bare-forwarder \
+            --bin bare-resp --bin tonic-echo",
 };
 
 impl ReleaseOptions {

@@ -40,25 +40,87 @@ struct LoadPace {
     next_connection: usize,
 }
 
+impl LoadPace {
+    /// The connection for the next request and the time when it should begin, if that time has come and a connection is
+    /// idle. A request that is late keeps its time, and so do those after it.
+    fn next_request(
+        &mut self,
+        now: Duration,
+        connections: usize,
+        is_idle: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Duration)> {
+        if self.next_at > now {
+            return None;
+        }
+        let mut in_turn = (0..connections).map(|it| (self.next_connection + it) % connections);
+        let index = in_turn.find(|&index| is_idle(index))?;
+        let at = self.next_at;
+        self.next_connection = (index + 1) % connections;
+        self.next_at += self.interval;
+        Some((index, at))
+    }
+}
+
 impl<T: PacedClient> LoadGenerator<T> {
     /// Begins the requests whose time has come, as long as there are idle connections.
     fn begin_due_requests(&mut self, pace: &mut LoadPace) -> Result<(), String> {
         let now = self.clock.elapsed();
-        while pace.next_at <= now {
-            let count = self.connections.len();
-            let mut in_turn = (0..count).map(|it| (pace.next_connection + it) % count);
-            let idle = in_turn.find(|&index| self.connections[index].client.is_idle());
-            let Some(index) = idle else { return Ok(()) };
+        loop {
+            let connections = &self.connections;
+            let is_idle = |index: usize| connections[index].client.is_idle();
+            let next = pace.next_request(now, connections.len(), is_idle);
+            let Some((index, at)) = next else { return Ok(()) };
             let connection = &mut self.connections[index];
             let (answers, latencies_ns) = (&mut self.answers, &mut self.latencies_ns);
             let out = &mut connection.out;
             // The time of the schedule is the beginning of the latency.
-            let mut turn = ClientContext { now: pace.next_at, out, answers, latencies_ns };
+            let mut turn = ClientContext { now: at, out, answers, latencies_ns };
             connection.client.on_connected(&mut turn)?;
             connection.send()?;
-            pace.next_connection = (index + 1) % count;
-            pace.next_at += pace.interval;
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::http::PacedHttpClient;
+    use crate::generator::requests::EncodedRequests;
+    use crate::generator::upstream::BenchUpstream;
+    use crate::rounds::SampleTiming;
+
+    #[test]
+    fn late_requests_keep_their_times_and_connections_take_turns() {
+        let ms = Duration::from_millis;
+        let mut pace = LoadPace { interval: ms(10), next_at: ms(0), next_connection: 0 };
+        // now, idle connections, the next request
+        let rows: [(u64, &[usize], _); 6] = [
+            (0, &[0, 1, 2], Some((0, ms(0)))),
+            (9, &[1, 2], None),
+            (10, &[1, 2], Some((1, ms(10)))),
+            (45, &[], None),
+            (50, &[0, 1], Some((0, ms(20)))),
+            (50, &[1], Some((1, ms(30)))),
+        ];
+        for (now, idle, expected) in rows {
+            let next = pace.next_request(ms(now), 3, |index| idle.contains(&index));
+            assert_eq!(next, expected, "at {now} ms");
+        }
+    }
+
+    #[test]
+    fn an_open_load_is_answered() {
+        let mut upstream = BenchUpstream::listen().unwrap();
+        let moment = Duration::from_millis(20);
+        let load = LoadSpec {
+            address: upstream.address().into(),
+            server: std::process::id(),
+            connections: 3,
+            span: SampleTiming { warm_up: moment, duration: moment },
+        };
+        let requests = EncodedRequests::generate(1, |_| "GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let client = |index| PacedHttpClient::new(&requests, index);
+        let sample = measure_paced(&load, 1_000.0, client, || upstream.serve()).unwrap();
+        assert!(sample.requests_per_s > 0.0, "{sample:?}");
     }
 }

@@ -108,7 +108,7 @@ impl BenchUpstream {
         for event in &events {
             match event.token() {
                 LISTENER => self.accept()?,
-                Token(index) => self.answer(index)?,
+                Token(index) => self.answer(index, event.is_read_closed())?,
             }
         }
         self.events = events;
@@ -140,9 +140,9 @@ impl BenchUpstream {
     }
 
     /// Reads what has arrived on a connection and answers complete requests.
-    fn answer(&mut self, index: usize) -> Result<(), String> {
+    fn answer(&mut self, index: usize, is_closed: bool) -> Result<(), String> {
         let Some(connection) = &mut self.connections[index] else { return Ok(()) };
-        match connection.answer(&mut self.last_head) {
+        match connection.answer(&mut self.last_head, is_closed) {
             Ok(true) => {}
             // A proxy closed it, in whatever way.
             Ok(false) => {
@@ -156,8 +156,9 @@ impl BenchUpstream {
 }
 
 impl UpstreamConnection {
-    /// Returns false if the connection is closed.
-    fn answer(&mut self, last_head: &mut Vec<u8>) -> Result<bool, String> {
+    /// Reads and answers. Returns false if the connection is closed. `is_closed` tells that the peer has sent everything,
+    /// so the end is read as well; otherwise a read of less than the buffer has emptied the socket.
+    fn answer(&mut self, last_head: &mut Vec<u8>, is_closed: bool) -> Result<bool, String> {
         let mut buffer = [0; 4_096];
         loop {
             let bytes = match self.stream.read(&mut buffer) {
@@ -178,7 +179,7 @@ impl UpstreamConnection {
             if self.received.len() > HEAD_BYTES_MAX {
                 return Err(format!("received a head of more than {HEAD_BYTES_MAX} bytes"));
             }
-            if bytes < buffer.len() {
+            if bytes < buffer.len() && !is_closed {
                 return Ok(true);
             }
         }

@@ -9,6 +9,7 @@ use tollgate::{DecidedBy, Decision, Micros, Outcome, Refusal, Wait};
 
 use crate::limit_spec::RuleLimit;
 use crate::missing_facts::{MissingFacts, SkippedRule};
+use crate::own_refusal::OwnRefusal;
 use crate::plan::{Enforcement, LimitRef, RequestPlan};
 use crate::rule::Concurrency;
 use crate::rule_set::RuleSet;
@@ -192,6 +193,17 @@ impl Answer {
                 })
             }
         }
+    }
+
+    /// The response that the binding limit's rule gives to refused clients; `None` if there is none, if the
+    /// request may go on, or if the store is unavailable.
+    pub fn own_refusal(&self) -> Option<&OwnRefusal> {
+        self.refusal().filter(|refusal| *refusal != Refusal::StoreUnavailable)?;
+        let rule = match self.binding? {
+            Binding::Limit(index) => self.entries.0.limits.get(index)?.limit_ref.rule,
+            Binding::Concurrency(rule) => rule,
+        };
+        self.rules.rule_at(rule).refusal.as_deref()
     }
 
     /// Every limit that was judged, in the order of the rules.

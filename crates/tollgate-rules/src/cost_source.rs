@@ -75,6 +75,11 @@ impl CostEstimate {
         Ok(CostEstimate { sources, fallback })
     }
 
+    /// Returns true if the estimate is the same for every request.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.sources.is_empty()
+    }
+
     /// The number for requests without any of the sources.
     pub fn fallback(&self) -> u64 {
         self.fallback

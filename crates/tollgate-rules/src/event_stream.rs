@@ -11,7 +11,7 @@ const NAME_BYTES_MAX: usize = 32;
 /// A reader of `text/event-stream`, fed in pieces of any size. Lines end with CR, LF or CR LF.
 #[derive(Debug, Default)]
 pub(crate) struct EventStreamReader {
-    line: LinePart,
+    line: EventLinePart,
     field: ArrayVec<u8, FIELD_BYTES_MAX>,
     /// True if the last byte was a CR: an LF after it belongs to the same end of line.
     after_cr: bool,
@@ -32,7 +32,7 @@ pub(crate) enum StreamPart<'a> {
 
 /// The part of a line that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum LinePart {
+enum EventLinePart {
     /// The name of a field; at the beginning of a line it is empty.
     #[default]
     Field,
@@ -66,15 +66,15 @@ impl EventStreamReader {
                     self.end_line(tell);
                     &bytes[1..]
                 }
-                LinePart::Field => {
+                EventLinePart::Field => {
                     self.push_field(byte, tell);
                     &bytes[1..]
                 }
-                LinePart::Space(kind) => {
-                    self.line = LinePart::Value(kind);
+                EventLinePart::Space(kind) => {
+                    self.line = EventLinePart::Value(kind);
                     if byte == b' ' { &bytes[1..] } else { bytes }
                 }
-                LinePart::Value(kind) => self.push_value(kind, bytes, tell),
+                EventLinePart::Value(kind) => self.push_value(kind, bytes, tell),
             };
         }
     }
@@ -92,12 +92,12 @@ impl EventStreamReader {
     fn push_field(&mut self, byte: u8, tell: &mut impl FnMut(StreamPart<'_>)) {
         if byte != b':' {
             if self.field.try_push(byte).is_err() {
-                self.line = LinePart::Value(FieldKind::Other);
+                self.line = EventLinePart::Value(FieldKind::Other);
             }
             return;
         }
         let kind = self.begin_value(tell);
-        self.line = LinePart::Space(kind);
+        self.line = EventLinePart::Space(kind);
     }
 
     /// Ends the name of a field.
@@ -138,17 +138,17 @@ impl EventStreamReader {
     }
 
     fn end_line(&mut self, tell: &mut impl FnMut(StreamPart<'_>)) {
-        if self.line == LinePart::Field && self.field.is_empty() {
+        if self.line == EventLinePart::Field && self.field.is_empty() {
             if std::mem::take(&mut self.has_data) {
                 tell(StreamPart::End(&self.event));
             }
             self.event.clear();
-        } else if self.line == LinePart::Field {
+        } else if self.line == EventLinePart::Field {
             // A line without a colon is a field without a value.
             self.begin_value(tell);
         }
         self.field.clear();
-        self.line = LinePart::Field;
+        self.line = EventLinePart::Field;
     }
 }
 

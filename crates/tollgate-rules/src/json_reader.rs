@@ -1,4 +1,4 @@
-//! `JsonReader`: finds the numbers at some paths of a JSON document that arrives in pieces.
+//! `JsonNumberReader`: finds the numbers at some paths of a JSON document that arrives in pieces.
 //!
 //! It keeps no copy of the document: its memory is the open containers, the name of the current member and the
 //! number being read, all bounded. A document counts only if it is valid to its end; text that is not UTF-8 is
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 127;
 
 /// Reads numbers from JSON text, which is fed in pieces of any size.
 #[derive(Debug)]
-pub struct JsonReader {
+pub struct JsonNumberReader {
     paths: Box<[JsonPath]>,
     /// The number found at each path of the current document.
     values: Box<[Option<u64>]>,
@@ -109,15 +109,18 @@ enum TextEscape {
     None,
     /// After a backslash.
     Begun,
-    /// In `\uXXXX`: number of digits so far, and their value.
+    /// Inside of `\uXXXX`, with the number of digits so far, and their value.
     Unicode { digits: u8, code: u16 },
 }
 
-impl JsonReader {
+impl JsonNumberReader {
     /// A reader for the numbers at these paths.
-    pub fn new(paths: impl IntoIterator<Item = JsonPath>, repeated: RepeatedNumber) -> JsonReader {
+    pub fn new(
+        paths: impl IntoIterator<Item = JsonPath>,
+        repeated: RepeatedNumber,
+    ) -> JsonNumberReader {
         let paths: Box<[JsonPath]> = paths.into_iter().collect();
-        JsonReader {
+        JsonNumberReader {
             values: vec![None; paths.len()].into(),
             matched: vec![0; paths.len()].into(),
             paths,
@@ -128,7 +131,7 @@ impl JsonReader {
         }
     }
 
-    /// The paths, in the order of [`values`](JsonReader::values).
+    /// The paths, in the order of [`values`](JsonNumberReader::values).
     pub fn paths(&self) -> &[JsonPath] {
         &self.paths
     }
@@ -150,7 +153,7 @@ impl JsonReader {
         }
     }
 
-    /// Ends the document. The values stay until [`begin`](JsonReader::begin).
+    /// Ends the document. The values stay until [`begin`](JsonNumberReader::begin).
     pub fn end(&mut self) -> DocumentEnd {
         if self.open.is_empty() && matches!(self.token, JsonToken::Number(_)) {
             self.end_number();

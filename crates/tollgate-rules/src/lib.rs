@@ -100,6 +100,8 @@ pub mod diagnostic;
 
 pub mod schema;
 
+pub mod own_refusal;
+
 pub mod problem;
 
 pub mod import;
@@ -134,11 +136,12 @@ pub use keys::{Caller, KeyReport};
 pub use missing_facts::MissingFacts;
 pub use observer::{DecidedRequest, RuleVerdict, RulesObserver};
 pub use overrides::OverrideChange;
+pub use own_refusal::OwnRefusal;
 pub use plan::Enforcement;
 pub use problem::Problem;
 pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    DueCharges, MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseHead,
+    MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges, ResponseFacts,
     SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
 };
 pub use response_meter::{BodyEnd, UnreadableReason};

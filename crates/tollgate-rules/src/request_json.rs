@@ -2,7 +2,7 @@
 
 use crate::facts::Facts;
 use crate::json_path::JsonPath;
-use crate::json_reader::{DocumentEnd, JsonReader, RepeatedNumber};
+use crate::json_reader::{DocumentEnd, JsonNumberReader, RepeatedNumber};
 use crate::rule_set::RuleSet;
 
 /// The most paths that are looked for in one body: the reader compares each name with all of them.
@@ -17,14 +17,14 @@ pub struct RequestJson {
 
 /// Reads the body of a request piece by piece, and keeps no copy of it.
 #[derive(Debug)]
-pub struct RequestJsonReader(JsonReader);
+pub struct RequestJsonReader(JsonNumberReader);
 
 impl RequestJson {
     /// A reader that looks for these paths. Of a number that appears twice, the larger counts: the upstream
     /// may take either.
     pub(crate) fn reader(paths: impl IntoIterator<Item = JsonPath>) -> RequestJsonReader {
         let paths = paths.into_iter().take(REQUEST_PATHS_MAX);
-        RequestJsonReader(JsonReader::new(paths, RepeatedNumber::Largest))
+        RequestJsonReader(JsonNumberReader::new(paths, RepeatedNumber::Largest))
     }
 
     /// The whole number at a path, at most 2^53 - 1: larger ones count as that.

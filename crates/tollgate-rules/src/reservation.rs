@@ -27,7 +27,8 @@ use table::{
 use tollgate::store::join::join_all;
 
 pub use settlement::{
-    DueCharges, MeteredCharges, ResponseHead, SettlementCharges, SettlementOutcome, SettlementTally,
+    MeteredCharges, ResponseCharges, ResponseFacts, SettlementCharges, SettlementOutcome,
+    SettlementTally,
 };
 pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 

@@ -12,7 +12,7 @@ use std::fmt;
 use crate::cost_source::ActualCost;
 use crate::event_stream::{EventStreamReader, StreamPart};
 use crate::json_path::JsonPath;
-use crate::json_reader::{DocumentEnd, JsonReader, RepeatedNumber};
+use crate::json_reader::{DocumentEnd, JsonNumberReader, RepeatedNumber};
 use usage::UsageForm;
 
 /// Measures one response body.
@@ -83,7 +83,7 @@ enum BodyFormat {
 
 /// The numbers of the documents so far.
 struct JsonNumbers {
-    reader: JsonReader,
+    reader: JsonNumberReader,
     /// The forms asked for, with the number of their first path. Bound: as many as a decision has limits.
     forms: Vec<(JsonPath, UsageForm, usize)>,
     /// The last number at each path.
@@ -227,7 +227,7 @@ impl JsonNumbers {
         }
         Box::new(JsonNumbers {
             last: vec![None; all.len()].into(),
-            reader: JsonReader::new(all, RepeatedNumber::Last),
+            reader: JsonNumberReader::new(all, RepeatedNumber::Last),
             forms,
             documents: 0,
             content_events: 0,

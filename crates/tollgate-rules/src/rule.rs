@@ -13,6 +13,7 @@ use crate::key_template::KeyTemplate;
 use crate::limit_spec::RuleLimit;
 use crate::matcher::Condition;
 use crate::normalized_facts::NormalizedFacts;
+use crate::own_refusal::OwnRefusal;
 use crate::path::{SpellingSet, spelling_numbers};
 use crate::pattern::EndpointMap;
 
@@ -46,6 +47,8 @@ pub struct Rule {
     pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
+    /// The response to refused clients, instead of a problem document.
+    pub refusal: Option<Arc<OwnRefusal>>,
     /// Details of a rule from a file of envoyproxy/ratelimit. Only descriptors of its domain are
     /// matched against such a rule.
     pub imported: Option<Box<ImportDetails>>,
@@ -69,6 +72,7 @@ impl Rule {
             terms: Terms::default(),
             store: None,
             concurrency: None,
+            refusal: None,
             imported: None,
         }
     }
@@ -101,13 +105,21 @@ impl Rule {
         }
     }
 
+    /// Returns true if the cost is estimated by the request.
+    pub(crate) fn has_estimate(&self) -> bool {
+        self.reserve().is_some_and(|reserve| !reserve.is_fixed())
+    }
+
     /// The paths in the body of a request that its cost is estimated by.
     pub(crate) fn request_paths(&self) -> impl Iterator<Item = &JsonPath> {
-        let reserve = match &self.cost {
+        self.reserve().into_iter().flat_map(CostEstimate::json_paths)
+    }
+
+    fn reserve(&self) -> Option<&CostEstimate> {
+        match &self.cost {
             Cost::Reserve { reserve, .. } => Some(reserve),
             _ => None,
-        };
-        reserve.into_iter().flat_map(CostEstimate::json_paths)
+        }
     }
 
     /// A hash of the name, the same in every version of the rules.

@@ -51,6 +51,8 @@ struct BaseRules {
     domains: HashMap<Box<str>, DomainIndex>,
     /// True if some rule is our own, not from an imported file.
     has_own_rules: bool,
+    /// True if the cost of some rule is estimated by the request.
+    estimates_costs: bool,
     /// True if the cost of some rule is estimated by the body of a request.
     reads_request_json: bool,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
@@ -221,6 +223,7 @@ impl RuleSet {
             settings,
             domains: HashMap::new(),
             has_own_rules: false,
+            estimates_costs: false,
             reads_request_json: false,
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
@@ -422,6 +425,12 @@ impl RuleSet {
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
+    /// Returns true if the cost of some rule is estimated by the request: only then
+    /// [`Facts::request_bytes`] and [`Facts::request_json`] are looked at.
+    pub fn estimates_costs(&self) -> bool {
+        self.base.estimates_costs
+    }
+
     /// Returns true if the cost of some rule is estimated by the body of a request.
     pub fn reads_request_json(&self) -> bool {
         self.base.reads_request_json
@@ -494,6 +503,7 @@ impl BaseRules {
         let number = self.rules.len() as u32;
         let (patterns, rest) = split_path(rule.condition.clone());
         self.has_own_rules |= rule.imported.is_none();
+        self.estimates_costs |= rule.mode != Mode::Off && rule.has_estimate();
         self.reads_request_json |= rule.mode != Mode::Off && rule.request_paths().next().is_some();
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // The rule is never matched, or only found through a tree.

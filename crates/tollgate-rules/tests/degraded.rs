@@ -77,7 +77,7 @@ impl Store for DegradedStore {
 
 fn gatekeeper(closes: bool) -> (Gatekeeper<Arc<DegradedStore>>, Arc<DegradedStore>) {
     let text = "rules: [{ name: api, key: '{user}', limits: [1/hour], \
-                ban: { after: 3, within: 1m, for: 15m } }]";
+                ban: { after: 3, within: 1m, for: 15m }, refusal: { body: Over. } }]";
     let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
     let (table, down) = (MemoryStore::new(1_000), AtomicBool::new(true));
     let store = Arc::new(DegradedStore { table, down, closes });
@@ -93,6 +93,7 @@ fn a_store_that_does_not_answer_is_nobodys_refusal() {
         let answer = expect_ready(gatekeeper.decide_by(gatekeeper.rules(), &ask, now));
         assert_eq!(answer.refusal(), Some(Refusal::StoreUnavailable));
         assert!(!answer.is_known() && answer.binding().is_some_and(|one| one.rule == "api"));
+        assert_eq!(answer.own_refusal(), None, "the rule's words are for clients over its limit");
     }
     let stats = gatekeeper.stats();
     assert_eq!((stats.bans, stats.bans_without_room), (0, 0));

@@ -6,8 +6,8 @@ use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::cost_source::ActualCost;
 use tollgate_rules::response_meter::{BodyEnd, BodyHead, MeterReading, ResponseMeter};
 use tollgate_rules::{
-    Ask, Facts, Gatekeeper, RequestJson, ResponseHead, SettlementOutcome, Source, UnreadableReason,
-    compile, expect_ready,
+    Ask, Facts, Gatekeeper, RequestJson, ResponseFacts, SettlementOutcome, Source,
+    UnreadableReason, compile, expect_ready,
 };
 
 const RULES: &str = "
@@ -72,7 +72,7 @@ impl MeteringGate {
         let id = admitted.id.expect("a cost from the response keeps it open");
         let mut headers = vec![("content-type", content_type)];
         headers.extend_from_slice(fields);
-        let head = ResponseHead { status, headers: &headers, is_tunnel: status == 101 };
+        let head = ResponseFacts { status, headers: &headers, is_tunnel: status == 101 };
         let due = self.0.take_due(id, None, &head, NOON).expect("in time");
         expect_ready(self.0.settle_by(due.known, NOON));
         if let Some(mut metered) = due.metered {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
-    Ask, DueCharges, Facts, Gatekeeper, ReservationAnswer, ReservationId, ReserveError,
-    ResponseHead, SettleError, Source, compile, expect_ready,
+    Ask, Facts, Gatekeeper, ReservationAnswer, ReservationId, ReserveError, ResponseCharges,
+    ResponseFacts, SettleError, Source, compile, expect_ready,
 };
 
 const RULES: &str = "
@@ -57,10 +57,10 @@ impl WorkGate {
         cost: Option<u64>,
         fields: &[(&'static str, u64)],
         now: Micros,
-    ) -> Result<DueCharges, SettleError> {
+    ) -> Result<ResponseCharges, SettleError> {
         let fields = fields.iter().map(|(name, number)| (*name, number.to_string()));
         let headers: Vec<(&str, String)> = fields.collect();
-        let head = ResponseHead { status: 200, headers: &headers, is_tunnel: false };
+        let head = ResponseFacts { status: 200, headers: &headers, is_tunnel: false };
         self.0.take_due(id, cost, &head, now)
     }
 

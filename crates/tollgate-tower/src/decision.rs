@@ -7,13 +7,12 @@ use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tollgate::headers::{
-    Dialect, FieldText, PolicyName, RateLimitField, RateLimitFields, RateLimitReply,
-};
+use tollgate::headers::{Dialect, FieldText, PolicyName, RateLimitField, RateLimitFields};
 use tollgate::{DecidedBy, Micros, Refusal, Wait};
 
 use crate::gate::{DecisionDetails, ReportOptions};
 use crate::inner_fields::InnerLimitFields;
+use crate::refusal::CustomRefusal;
 
 /// The decision about a request. The layer puts it into the extensions of the request before it calls the
 /// inner service.
@@ -58,12 +57,15 @@ struct RefusalTexts {
     retry_after_s: Option<u64>,
     /// The problem document.
     problem: Bytes,
+    /// The response instead of it.
+    custom: Option<CustomRefusal>,
     message: Box<str>,
 }
 
 impl RefusalTexts {
     #[cold]
-    fn new(reply: &RateLimitReply<'_>, reason: Refusal) -> Box<RefusalTexts> {
+    fn new(said: &DecisionDetails<'_>, reason: Refusal) -> Box<RefusalTexts> {
+        let reply = said.reply;
         let problem = reply.problem();
         let message = problem.as_ref().map(|problem| problem.message().to_string());
         Box::new(RefusalTexts {
@@ -71,6 +73,7 @@ impl RefusalTexts {
             retry_after_s: reply.retry_after_s(),
             problem: problem.map(|problem| problem.to_string().into()).unwrap_or_default(),
             message: message.unwrap_or_default().into(),
+            custom: said.refusal.cloned(),
         })
     }
 }
@@ -93,7 +96,7 @@ impl GateDecision {
             policy: said.policy.and_then(|name| ArrayString::from(name.as_str()).ok()),
             rule: said.rule.map(Into::into),
             fields: fields(said, dialects),
-            refusal: reply.refusal.map(|reason| RefusalTexts::new(reply, reason)),
+            refusal: reply.refusal.map(|reason| RefusalTexts::new(said, reason)),
             layers,
             report,
         }))
@@ -165,14 +168,22 @@ impl GateDecision {
         self.0.refusal.as_ref().map_or(&NONE, |refusal| &refusal.problem)
     }
 
-    /// The status of the response: 503 for a refusal because the store is unavailable, 429 for every other refusal,
-    /// and 200 when allowed.
+    /// The status of the response: 503 for a refusal because the store is unavailable, the status of the rule's own
+    /// refusal, 429 for every other refusal, and 200 when allowed.
     pub fn status(&self) -> StatusCode {
+        if let Some(custom) = self.custom_refusal() {
+            return custom.status;
+        }
         match self.refusal() {
             None => StatusCode::OK,
             Some(Refusal::StoreUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Some(_) => StatusCode::TOO_MANY_REQUESTS,
         }
+    }
+
+    /// The response that the rule gives instead of a problem document.
+    pub fn custom_refusal(&self) -> Option<&CustomRefusal> {
+        self.0.refusal.as_ref()?.custom.as_ref()
     }
 
     /// The human-readable sentence of a refusal; empty when allowed.

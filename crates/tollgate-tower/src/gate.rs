@@ -17,6 +17,7 @@ use tollgate::{DecidedBy, Wait};
 
 use crate::decision::{GateDecision, LayerNumbers};
 use crate::inner_fields::InnerLimitFields;
+use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
 
 /// A boxed future, for gates that have to wait.
@@ -119,6 +120,8 @@ pub struct DecisionDetails<'a> {
     pub policy: Option<&'a PolicyName>,
     /// The name of the binding limit's rule.
     pub rule: Option<&'a str>,
+    /// The response to a refused client, instead of a problem document.
+    pub refusal: Option<&'a CustomRefusal>,
     /// Soft limits that are exceeded: they warn and do not refuse.
     pub warnings: &'a [&'a PolicyName],
 }

@@ -232,6 +232,7 @@ impl<C: Clock + 'static> KeyedGate<C> {
             delay: decision.delay(),
             policy: self.limits.get(decision.binding()).map(|named| &named.policy),
             rule: None,
+            refusal: None,
             warnings: &[],
         })
     }

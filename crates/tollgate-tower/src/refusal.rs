@@ -52,9 +52,32 @@ impl RefusedRequest<'_> {
     pub fn response(&self) -> Response<Bytes> {
         let mut response = match grpc::content_type(self.head) {
             Some(content_type) => grpc::refused(self.decision, content_type),
-            None => problem(self.decision.status(), self.decision.problem().clone()),
+            None => match self.decision.custom_refusal() {
+                Some(custom) => custom.response(),
+                None => problem(self.decision.status(), self.decision.problem().clone()),
+            },
         };
         self.decision.write_to(response.headers_mut(), true);
+        response
+    }
+}
+
+/// A response to refused clients that a gate gives instead of a problem document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomRefusal {
+    /// The status.
+    pub status: StatusCode,
+    /// The media type of the body.
+    pub content_type: HeaderValue,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl CustomRefusal {
+    fn response(&self) -> Response<Bytes> {
+        let mut response = Response::new(self.body.clone());
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, self.content_type.clone());
         response
     }
 }

@@ -196,6 +196,9 @@ struct BufferedBody<B: Body> {
     rest: Option<Pin<Box<B>>>,
 }
 
+/// The next frame of a body.
+type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
+
 impl<B: Body> BufferedBody<B> {
     fn new(body: B) -> BufferedBody<B> {
         BufferedBody { frames: VecDeque::new(), bytes: 0, error: None, rest: Some(Box::pin(body)) }
@@ -232,10 +235,7 @@ impl<B: Body> BufferedBody<B> {
         Poll::Ready(true)
     }
 
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame<B> {
         if let Some(frame) = self.frames.pop_front() {
             self.bytes -= frame_bytes(&frame);
             return Poll::Ready(Some(Ok(frame)));

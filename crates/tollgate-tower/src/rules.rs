@@ -13,16 +13,17 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri, request};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use tollgate::headers::escape_non_utf8;
 use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, RequestJson, RequestJsonReader, ReservationId, ResponseHead, RuleSet,
-    RulesVersion, SettlementCharges, expect_ready,
+    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationId, ResponseFacts,
+    RuleSet, RulesVersion, SettlementCharges, expect_ready,
 };
 
 use crate::gate::{
@@ -30,6 +31,7 @@ use crate::gate::{
     GateVerdict, RequestBodyReader,
 };
 use crate::header_text::{host_of_target, single_value};
+use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
 
 /// ```
@@ -72,7 +74,8 @@ where
         }
         let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
         let identity = identity(&rules.settings().identify, question, &fields, self.now());
-        let reader = rules.request_json_reader(&facts(&question.head, &fields, &identity))?;
+        let reader =
+            rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
         Some(Box::new(RequestNumbersReader(reader)))
     }
 }
@@ -95,7 +98,7 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     let identity = identity(identify, question, &fields, now);
     let warning = signs_of_misuse(identify, question);
     let ask = Ask {
-        facts: facts(&question.head, &fields, &identity),
+        facts: facts(&question.head, &fields, &identity, rules.estimates_costs()),
         cost: question.cost,
         cannot_wait: question.max_wait.is_none(),
         ..Ask::default()
@@ -144,6 +147,7 @@ fn facts<'a>(
     head: &'a request::Parts,
     fields: &'a LayerHeaders<'a>,
     identity: &'a Identity<'a>,
+    estimates_costs: bool,
 ) -> Facts<'a> {
     Facts {
         method: Some(head.method.as_str()),
@@ -153,8 +157,8 @@ fn facts<'a>(
         tier: identity.tier.as_deref(),
         api_key: identity.api_key.as_deref(),
         headers: Some(fields as &dyn Headers),
-        request_bytes: content_length(head),
-        request_json: head.extensions.get::<RequestJson>(),
+        request_bytes: estimates_costs.then(|| content_length(head)).flatten(),
+        request_json: estimates_costs.then(|| head.extensions.get::<RequestJson>()).flatten(),
         ..Facts::default()
     }
 }
@@ -192,7 +196,18 @@ fn tell(question: &GateRequest, answer: &Answer) -> GateVerdict {
         delay: answer.delay(),
         policy: binding.as_ref().map(|limit| limit.policy),
         rule: binding.map(|limit| limit.rule),
+        refusal: answer.own_refusal().and_then(custom_refusal).as_ref(),
         warnings: &warnings,
+    })
+}
+
+/// A rule's own refusal. The compiler of rules has checked its status and content type.
+#[cold]
+fn custom_refusal(own: &OwnRefusal) -> Option<CustomRefusal> {
+    Some(CustomRefusal {
+        status: StatusCode::from_u16(own.status).ok()?,
+        content_type: HeaderValue::from_str(&own.content_type).ok()?,
+        body: Bytes::from_owner(Arc::clone(&own.body)),
     })
 }
 
@@ -221,7 +236,7 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
         let AdmittedResponse { head, cost, is_tunnel, .. } = *response;
         let fields = ResponseFields(&head.headers);
-        let response = ResponseHead { status: head.status.as_u16(), headers: &fields, is_tunnel };
+        let response = ResponseFacts { status: head.status.as_u16(), headers: &fields, is_tunnel };
         let now = self.gatekeeper.now();
         // If the reservation has expired, the charge stands.
         let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;

@@ -140,7 +140,7 @@ fn value(source: &mut FuzzSource<'_>, depth: usize, out: &mut String) {
     out.push_str(space(source));
     match source.below(5) {
         _ if depth == 0 => out.push_str(source.pick(&SCALARS)),
-        0 | 1 | 2 => {
+        0..=2 => {
             out.push('{');
             for member in 0..source.below(5) {
                 let comma = if member > 0 { "," } else { "" };

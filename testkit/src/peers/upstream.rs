@@ -47,13 +47,13 @@ impl UpstreamRequest {
 /// The application; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Upstream {
-    shared: Arc<UpstreamState>,
+    shared: Arc<TestUpstreamState>,
     address: SocketAddr,
     accepting: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct UpstreamState {
+struct TestUpstreamState {
     /// The recorded requests. Bound: [`REQUESTS_MAX`].
     requests: Mutex<Vec<UpstreamRequest>>,
     /// The threads of open connections. Bound: [`CONNECTIONS_MAX`].
@@ -71,7 +71,7 @@ impl Upstream {
     pub fn start() -> Upstream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::<UpstreamState>::default();
+        let shared = Arc::<TestUpstreamState>::default();
         let accepting = Some(thread::spawn({
             let shared = shared.clone();
             move || accept(&listener, &shared)
@@ -108,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<UpstreamState>) {
+fn accept(listener: &TcpListener, shared: &Arc<TestUpstreamState>) {
     for stream in listener.incoming().flatten() {
         if shared.stopped.load(Ordering::Relaxed) {
             return;
@@ -126,7 +126,7 @@ fn accept(listener: &TcpListener, shared: &Arc<UpstreamState>) {
 }
 
 /// Answers on one connection until it ends.
-fn serve(stream: &TcpStream, shared: &UpstreamState) -> io::Result<()> {
+fn serve(stream: &TcpStream, shared: &TestUpstreamState) -> io::Result<()> {
     stream.set_read_timeout(Some(POLL_INTERVAL))?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(UpstreamReader { stream, shared });
@@ -173,7 +173,7 @@ fn line_of(from: &mut impl BufRead) -> io::Result<String> {
 /// A reader of a connection that may be silent for long, until the application is stopped.
 struct UpstreamReader<'a> {
     stream: &'a TcpStream,
-    shared: &'a UpstreamState,
+    shared: &'a TestUpstreamState,
 }
 
 impl Read for UpstreamReader<'_> {

@@ -21,7 +21,7 @@ pub(crate) const FORWARDER: &str = "bare forwarder";
 pub(crate) const NGINX: &str = "nginx limit_req";
 pub(crate) const HAPROXY: &str = "HAProxy stick-table";
 pub(crate) const ENVOY: &str = "Envoy local rate limit";
-pub(crate) const NO_RULES: &str = "tollgate, no rules";
+pub(crate) const NO_RULE: &str = "tollgate, no rule matches";
 pub(crate) const ONE_RULE: &str = "tollgate, 1 rule";
 pub(crate) const ELEVEN_RULES: &str = "tollgate, 11 rules";
 
@@ -70,7 +70,7 @@ impl GatewayContestants {
         it.add(NGINX, only, || limiting(upstream, proxies::nginx(scratch, address)?));
         it.add(HAPROXY, only, || limiting(upstream, proxies::haproxy(scratch, address)?));
         it.add(ENVOY, only, || limiting(upstream, proxies::envoy(scratch, address)?));
-        it.add(NO_RULES, only, || tollgate("no-rules", rules::NO_RULES));
+        it.add(NO_RULE, only, || limiting(upstream, tollgate("no-rule", &rules::matching(0))?));
         it.add(ONE_RULE, only, || limiting(upstream, tollgate("one-rule", &rules::matching(1))?));
         it.add(ELEVEN_RULES, only, || {
             limiting(upstream, tollgate("eleven-rules", &rules::matching(11))?)
@@ -114,7 +114,7 @@ fn tollgate(
     command.arg("serve").arg("--rules").arg(rules).args(["--gateway", "127.0.0.1:0"]);
     command.arg("--upstream").arg(format!("http://{upstream}"));
     command.args(["--http", "none", "--grpc", "none", "--resp", "none", "--admin", "none"]);
-    command.args(["--max-connections-per-address", "10000"]);
+    command.args(["--max-connections-per-ip", "10000"]);
     let log = scratch.path().join(format!("{name}.log"));
     ServerProcess::start_announced(&mut command, log, "gateway")
 }

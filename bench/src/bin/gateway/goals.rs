@@ -3,7 +3,7 @@
 use tollgate_bench::rounds::{Figure, RoundResults};
 use tollgate_bench::table::{BenchTable, TableStyle};
 
-use crate::contestants::{ELEVEN_RULES, ENVOY, FORWARDER, HAPROXY, NGINX, NO_RULES, ONE_RULE};
+use crate::contestants::{ELEVEN_RULES, ENVOY, FORWARDER, HAPROXY, NGINX, NO_RULE, ONE_RULE};
 use crate::results::{GatewayResults, signed};
 
 /// The bound of a goal.
@@ -28,7 +28,7 @@ const RATIOS: [(&str, GatewayGoalBound); 5] = [
     (NGINX, GatewayGoalBound::Least(0.75)),
     (FORWARDER, GatewayGoalBound::Least(0.9)),
     (HAPROXY, GatewayGoalBound::ComparisonOnly),
-    (NO_RULES, GatewayGoalBound::ComparisonOnly),
+    (NO_RULE, GatewayGoalBound::ComparisonOnly),
 ];
 /// Microseconds that ten more matching rules may add.
 const TEN_RULES_US_MAX: f64 = 1.5;

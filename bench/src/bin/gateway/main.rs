@@ -7,6 +7,7 @@
 mod contestants;
 mod goals;
 mod measure;
+mod overload;
 mod proxies;
 mod requests;
 mod results;
@@ -15,6 +16,7 @@ mod rules;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tollgate_bench::generator::upstream::BenchUpstream;
 use tollgate_bench::machine;
@@ -25,7 +27,7 @@ use tollgate_bench::process::{
 use tollgate_bench::rounds::RoundResults;
 use tollgate_bench::table::TableStyle;
 
-use contestants::{GatewayContestant, GatewayContestantChoice, GatewayContestants};
+use contestants::{GatewayContestant, GatewayContestantChoice, GatewayContestants, ONE_RULE};
 use measure::{GatewayEffort, GatewayLoad, timing};
 use results::GatewayResults;
 
@@ -38,6 +40,8 @@ Usage: cargo xtask bench gateway [OPTIONS]
 Options:
   --quick          3 rounds of 0.3 s for each contestant instead of 9 of 1 s, for a first look
   --rounds N       rounds; tables show medians
+  --overload       offer three times the peak for 60 s (10 s with --quick) to `tollgate, 1 rule`, and
+                   print the goodput of each second and the time until all is served again
   --only NAME      only contestants whose name contains NAME, such as tollgate, nginx, Envoy; a
                    ratio needs both of its sides
   --server PATH    measure this program instead of the `tollgate` built from this repository
@@ -46,14 +50,14 @@ Options:
   --help           print this text
 
 What is measured:
-  bare forwarder          hyper on a one-thread tokio with a pool of connections: decides nothing, and
-                          adds the same fields as tollgate with one rule
-  nginx limit_req         one process, proxy_pass, limit_req by address
-  HAProxy stick-table     one thread, request rate by address
-  Envoy local rate limit  one worker thread, a token bucket
-  tollgate, no rules      the gateway, forwarding everything
-  tollgate, 1 rule        one matching rule by address
-  tollgate, 11 rules      eleven matching rules by address
+  bare forwarder             hyper on a one-thread tokio with a pool of connections: decides nothing,
+                             and adds the same fields as tollgate with one rule
+  nginx limit_req            one process, proxy_pass, limit_req by address
+  HAProxy stick-table        one thread, request rate by address
+  Envoy local rate limit     one worker thread, a token bucket
+  tollgate, no rule matches  the gateway, forwarding everything
+  tollgate, 1 rule           one matching rule by address
+  tollgate, 11 rules         eleven matching rules by address
 
 All proxies run on core 1. The generator's one thread runs on core 0 and is the upstream as well, so
 that nothing else has to be scheduled there. Contestants take turns within each round, over 16 and
@@ -83,6 +87,8 @@ fn main() -> ExitCode {
 struct GatewayRun {
     effort: GatewayEffort,
     only: String,
+    /// Duration of the overload, if that is what is measured.
+    overload: Option<Duration>,
     tollgate: PathBuf,
     /// The folder of the bare forwarder.
     floors: PathBuf,
@@ -96,9 +102,12 @@ fn run(mut options: BenchOptions) -> Result<bool, UsageError> {
         rounds if (1..=ROUNDS_MAX).contains(&rounds) => rounds,
         other => return Err(format!("--rounds {other}: write a number from 1 to {ROUNDS_MAX}")),
     };
+    let overload = options.flag("--overload");
+    let only = options.value("--only")?;
     let run = GatewayRun {
         effort: GatewayEffort { rounds, span },
-        only: options.value("--only")?.unwrap_or_default(),
+        only: only.unwrap_or_else(|| if overload { ONE_RULE.into() } else { String::new() }),
+        overload: overload.then(|| Duration::from_secs(if quick { 10 } else { 60 })),
         tollgate: options.value("--server")?.map_or_else(|| sibling_program("tollgate"), Ok)?,
         floors: options.value("--floors")?.map_or_else(programs_folder, Ok)?,
         style: TableStyle::from_flag(options.flag("--markdown")),
@@ -140,6 +149,10 @@ impl GatewayRun {
         println!("{rounds} rounds of {} ms each\n", span.duration.as_millis());
         let upstream = RefCell::new(upstream);
         let load = GatewayLoad { upstream, requests: &requests, effort: self.effort };
+        if let Some(duration) = self.overload {
+            let first = &contestants.all[0];
+            return overload::run(&load, first, (duration, self.style));
+        }
         let results = measure(&load, &contestants.all)?;
         results.tables(self.style).iter().for_each(|table| println!("{table}"));
         let (goals_table, all_met) = goals::table(&results, self.style);

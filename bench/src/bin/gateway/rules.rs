@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// A rules file with `count` rules that match every request to `/api/`, and one rule for `/tight`.
+/// A rules file with `count` rules that match every request to `/api/`, and one rule for `/tight`, because a file needs
+/// a rule.
 pub(crate) fn matching(count: usize) -> String {
     let mut rules = String::from("version: 1\nrules:\n");
     rules.push_str(&rule("tight", "/tight", "1/minute"));
@@ -11,9 +12,6 @@ pub(crate) fn matching(count: usize) -> String {
     }
     rules
 }
-
-/// A rules file without rules: the gateway forwards everything.
-pub(crate) const NO_RULES: &str = "version: 1\nrules: []\n";
 
 /// A limit of one million requests a second.
 const NEVER_REFUSES: &str = "1000000/second burst 1000000";

@@ -1,5 +1,7 @@
 //! An answer as an HTTP response: the decision in JSON, and the rate limit header fields.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::json;
 use tollgate::headers::{Dialect, FieldText, ProblemDetails, RateLimitField, RateLimitReply};
@@ -22,7 +24,10 @@ pub(super) fn decision_reply(answer: &Answer, reservation: Option<ReservationId>
         return reply::json(StatusCode::BAD_REQUEST, out).into();
     }
     let status = answer.refusal().map_or(StatusCode::OK, status_of);
-    let content = ResponseContent { media_type: "application/json", bytes_hint: DECISION_BYTES };
+    let content = ResponseContent {
+        media_type: Cow::Borrowed("application/json"),
+        bytes_hint: DECISION_BYTES,
+    };
     HttpReply::Decision(respond(status, content, answer, |out, reply| {
         write_decision(out, answer, reply, reservation);
     }))
@@ -62,13 +67,14 @@ pub(super) fn write_missing_facts(out: &mut Vec<u8>, missing: &MissingFacts<'_>)
 #[derive(Debug)]
 pub(super) struct ResponseContent {
     /// Media type; not sent if the body is empty.
-    pub(super) media_type: &'static str,
+    pub(super) media_type: Cow<'static, str>,
     /// Expected length in bytes.
     pub(super) bytes_hint: usize,
 }
 
 /// No body.
-pub(super) const NO_BODY: ResponseContent = ResponseContent { media_type: "", bytes_hint: 0 };
+pub(super) const NO_BODY: ResponseContent =
+    ResponseContent { media_type: Cow::Borrowed(""), bytes_hint: 0 };
 
 /// A reply with the header fields of an answer.
 pub(super) fn respond(

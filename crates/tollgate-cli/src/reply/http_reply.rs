@@ -1,5 +1,7 @@
 //! The reply of an endpoint, before it is a response: rendered for hyper, or as the bytes of HTTP/1.1.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
@@ -20,7 +22,7 @@ pub(crate) enum HttpReply {
 pub(crate) struct DecisionReply {
     pub(crate) status: StatusCode,
     /// Media type of the body; not sent if the body is empty.
-    pub(crate) media_type: &'static str,
+    pub(crate) media_type: Cow<'static, str>,
     pub(crate) fields: RateLimitFields,
     /// Status that a proxy should send instead of the one it understands.
     pub(crate) meant_status: Option<StatusCode>,
@@ -98,7 +100,11 @@ impl DecisionReply {
     /// The reply as a response.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let DecisionReply { status, media_type, fields, meant_status, body, at: _ } = self;
-        let kind = (!body.is_empty()).then(|| (CONTENT_TYPE, HeaderValue::from_static(media_type)));
+        let media_type = match media_type {
+            Cow::Borrowed(text) => Some(HeaderValue::from_static(text)),
+            Cow::Owned(text) => HeaderValue::try_from(text).ok(),
+        };
+        let kind = media_type.filter(|_| !body.is_empty()).map(|kind| (CONTENT_TYPE, kind));
         let mut response = Response::new(ResponseBody::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::http1::Http1Body;
+use super::http2::Http2Body;
 
 /// An error of a body.
 pub(crate) type BodyStreamError = Box<dyn Error + Send + Sync>;
@@ -19,7 +20,25 @@ pub(crate) enum OutgoingBody {
     /// No body: nothing is allocated for it.
     Empty,
     /// A body that is passed on while it arrives.
-    Stream { body: BoxedBody, ended: Option<Arc<AtomicBool>> },
+    Stream { body: BoxedBody, progress: Arc<BodyProgress> },
+}
+
+/// The progress of a request's body, for those who wait for its response.
+#[derive(Debug, Default)]
+pub(crate) struct BodyProgress {
+    /// Pieces that were sent.
+    pieces: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+impl BodyProgress {
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
 }
 
 /// A body of any type.
@@ -33,15 +52,15 @@ impl OutgoingBody {
     {
         match body.is_end_stream() {
             true => OutgoingBody::Empty,
-            false => OutgoingBody::Stream { body: Box::pin(body), ended: None },
+            false => OutgoingBody::Stream { body: Box::pin(body), progress: Arc::default() },
         }
     }
 
-    /// Returns a flag that is set when the body has been sent; `None` without a body.
-    pub(super) fn watch_end(&mut self) -> Option<Arc<AtomicBool>> {
+    /// The progress of the body; `None` without a body.
+    pub(super) fn progress(&self) -> Option<Arc<BodyProgress>> {
         match self {
             OutgoingBody::Empty => None,
-            OutgoingBody::Stream { ended, .. } => Some(ended.insert(Arc::default()).clone()),
+            OutgoingBody::Stream { progress, .. } => Some(progress.clone()),
         }
     }
 }
@@ -56,15 +75,16 @@ impl Body for OutgoingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
         match self.get_mut() {
             OutgoingBody::Empty => Poll::Ready(None),
-            OutgoingBody::Stream { body, ended } => {
+            OutgoingBody::Stream { body, progress } => {
                 let polled = body.as_mut().poll_frame(context);
                 let is_over = match &polled {
                     Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
                     Poll::Ready(None) => true,
                     Poll::Ready(Some(Err(_))) | Poll::Pending => false,
                 };
-                if let (true, Some(ended)) = (is_over, ended) {
-                    ended.store(true, Ordering::Relaxed);
+                if polled.is_ready() {
+                    progress.pieces.fetch_add(1, Ordering::Relaxed);
+                    progress.has_ended.store(is_over, Ordering::Relaxed);
                 }
                 polled
             }
@@ -92,6 +112,8 @@ pub(crate) enum UpstreamBody {
     Whole(Bytes),
     /// A body that arrives over HTTP/1.1.
     Http1(Http1Body),
+    /// A body that arrives over HTTP/2.
+    Http2(Http2Body),
 }
 
 impl Body for UpstreamBody {
@@ -106,6 +128,7 @@ impl Body for UpstreamBody {
             UpstreamBody::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             UpstreamBody::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             UpstreamBody::Http1(body) => body.poll_frame(context),
+            UpstreamBody::Http2(body) => body.poll_frame(context),
         }
     }
 
@@ -113,6 +136,7 @@ impl Body for UpstreamBody {
         match self {
             UpstreamBody::Whole(bytes) => bytes.is_empty(),
             UpstreamBody::Http1(body) => body.is_end_stream(),
+            UpstreamBody::Http2(body) => body.is_end_stream(),
         }
     }
 
@@ -120,6 +144,7 @@ impl Body for UpstreamBody {
         match self {
             UpstreamBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             UpstreamBody::Http1(body) => body.size_hint(),
+            UpstreamBody::Http2(body) => body.size_hint(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Counts of the requests to one upstream. They outlive a reload of the rules that keeps the upstream's name.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -68,6 +69,14 @@ pub(crate) struct UpstreamCounters {
     pub(crate) outcomes: OutcomeCounts,
     /// Responses, and the time that they were waited for.
     waits: StripedCounters<2>,
+    /// Requests that were sent again.
+    pub(crate) retries: AtomicU64,
+    /// Requests that were not sent again because the budget was spent.
+    pub(crate) retries_refused: AtomicU64,
+    /// Ejections of a server.
+    pub(crate) ejections: AtomicU64,
+    /// Requests for which no server was available, so that any was tried.
+    pub(crate) panics: AtomicU64,
 }
 
 impl UpstreamCounters {

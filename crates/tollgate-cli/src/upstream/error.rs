@@ -9,6 +9,10 @@ pub(crate) enum ForwardError {
     ConnectFailed,
     /// The connection was not opened in time.
     ConnectTimeout,
+    /// The TLS handshake failed: the certificate is not trusted, or there is no common protocol.
+    TlsFailed,
+    /// The upstream has no server.
+    NoUpstream,
     /// The upstream closed the connection before the head of its response.
     Reset,
     /// The response is not valid HTTP.
@@ -25,13 +29,16 @@ impl ForwardError {
     /// The status of the response to the client.
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            ForwardError::ConnectFailed | ForwardError::Reset | ForwardError::InvalidResponse => {
-                StatusCode::BAD_GATEWAY
-            }
+            ForwardError::ConnectFailed
+            | ForwardError::TlsFailed
+            | ForwardError::Reset
+            | ForwardError::InvalidResponse => StatusCode::BAD_GATEWAY,
             ForwardError::ConnectTimeout | ForwardError::ResponseTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            ForwardError::UpstreamBusy => StatusCode::SERVICE_UNAVAILABLE,
+            ForwardError::NoUpstream | ForwardError::UpstreamBusy => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ForwardError::RequestBody => StatusCode::REQUEST_TIMEOUT,
         }
     }
@@ -41,6 +48,8 @@ impl ForwardError {
         match self {
             ForwardError::ConnectFailed => "connect_failed",
             ForwardError::ConnectTimeout => "connect_timeout",
+            ForwardError::TlsFailed => "tls_failed",
+            ForwardError::NoUpstream => "no_upstream",
             ForwardError::Reset => "reset",
             ForwardError::InvalidResponse => "invalid_response",
             ForwardError::ResponseTimeout => "response_timeout",
@@ -49,11 +58,28 @@ impl ForwardError {
         }
     }
 
+    /// Returns true if the server is to blame.
+    pub(super) fn is_failure_of_server(self) -> bool {
+        match self {
+            ForwardError::ConnectFailed
+            | ForwardError::ConnectTimeout
+            | ForwardError::TlsFailed
+            | ForwardError::Reset
+            | ForwardError::InvalidResponse
+            | ForwardError::ResponseTimeout => true,
+            ForwardError::NoUpstream | ForwardError::UpstreamBusy | ForwardError::RequestBody => {
+                false
+            }
+        }
+    }
+
     /// A sentence for people.
     pub(crate) fn message(self) -> &'static str {
         match self {
             ForwardError::ConnectFailed => "The upstream cannot be reached.",
             ForwardError::ConnectTimeout => "The upstream did not accept a connection in time.",
+            ForwardError::TlsFailed => "The upstream cannot be reached by TLS.",
+            ForwardError::NoUpstream => "The upstream has no server.",
             ForwardError::Reset => "The upstream closed the connection before it answered.",
             ForwardError::InvalidResponse => "The upstream sent an invalid response.",
             ForwardError::ResponseTimeout => "The upstream did not answer in time.",

@@ -1,16 +1,28 @@
-//! The forwarder: sends a request to one server of an upstream and returns the head of its response.
+//! The forwarder: sends a request to one server of an upstream and returns the head of its response. If a server fails,
+//! another one is tried, where that can do no harm.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::upgrade::OnUpgrade;
 
-use super::body::{OutgoingBody, UpstreamBody};
-use super::connector;
+use super::balancer::{self, TriedServers};
+use super::body::{BodyProgress, OutgoingBody, UpstreamBody};
+use super::clock;
+use super::connector::{self, WantedVersion};
 use super::error::ForwardError;
-use super::http1::Http1Connection;
-use super::pool;
-use super::registry::{UpstreamServer, UpstreamState};
+use super::exchange::UpstreamExchange;
+use super::http1::{Http1Connection, SendFailure};
+use super::http2::{Http2Connection, Http2Stream};
+use super::pool::{self, ConnectionPermit};
+use super::registry::UpstreamState;
+
+/// Most connections from the pool that one attempt tries: a server may have closed them while they were idle.
+const POOLED_TRIES_MAX: usize = 3;
 
 /// Sends requests to upstreams. This is the seam: nobody else knows how upstreams are reached.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,32 +35,231 @@ pub(crate) struct ForwardedResponse {
     pub(crate) tunnel: Option<(OnUpgrade, Http1Connection)>,
 }
 
+/// A connection that can take a request.
+enum ReadyConnection {
+    Http1(Http1Connection),
+    Http2(Http2Stream),
+}
+
+/// The failure of an attempt.
+struct AttemptFailure {
+    error: ForwardError,
+    /// The request, if nothing of it was sent.
+    unsent: Option<Request<OutgoingBody>>,
+    /// True if the connection was idle before: the server may have closed it for that reason alone.
+    was_pooled: bool,
+}
+
 impl Forwarder {
-    /// Sends a request and waits for the head of its response.
+    /// Sends a request and waits for the head of its response. A request is sent again only if nothing of it was sent, or
+    /// if its method is safe and it has no body; and only within the budget of the upstream.
     pub(crate) async fn forward(
         self,
-        upstream: &UpstreamState,
-        request: Request<OutgoingBody>,
+        upstream: &Arc<UpstreamState>,
+        mut request: Request<OutgoingBody>,
     ) -> Result<ForwardedResponse, ForwardError> {
-        let server = upstream.servers.first().ok_or(ForwardError::ConnectFailed)?;
-        let connection = connection_to(upstream, server).await?;
-        let answer = connection.send(request);
-        let answer = tokio::time::timeout(upstream.settings.response_timeout, answer).await;
-        answer.map_err(|_| ForwardError::ResponseTimeout)?.map_err(|failure| failure.error)
+        let mut tried = TriedServers::default();
+        let mut retries_left = upstream.settings.retries;
+        let mut is_retry = false;
+        loop {
+            let number = choose(upstream, &tried).ok_or(ForwardError::NoUpstream)?;
+            tried.insert(number);
+            let copy = if retries_left > 0 { copy_of(&request) } else { None };
+            let exchange = || UpstreamExchange::begin(upstream, number, is_retry);
+            let failure = match attempt(upstream, number, request, exchange()).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            let closed_idle = failure.was_pooled && failure.error == ForwardError::Reset;
+            if failure.error.is_failure_of_server() && !closed_idle {
+                upstream.record_failure(number, clock::now_ms());
+            }
+            let again = failure.unsent.or(copy);
+            let Some(again) = again.filter(|_| retries_left > 0 && upstream.take_retry()) else {
+                return Err(failure.error);
+            };
+            request = again;
+            retries_left -= 1;
+            is_retry = true;
+        }
     }
 }
 
-async fn connection_to(
-    upstream: &UpstreamState,
-    server: &Arc<UpstreamServer>,
-) -> Result<Http1Connection, ForwardError> {
-    while let Some(mut idle) = pool::take(server) {
-        if idle.is_usable().await {
-            return Ok(idle);
+/// Chooses a server of an upstream.
+fn choose(upstream: &UpstreamState, tried: &TriedServers) -> Option<usize> {
+    let choice = balancer::choose(&upstream.servers, tried, balancer::random(), &clock::now_ms)?;
+    if choice.is_panic {
+        upstream.counters.panics.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(choice.number)
+}
+
+/// A copy of a request that may be sent twice: its method is safe, and it has no body.
+fn copy_of(request: &Request<OutgoingBody>) -> Option<Request<OutgoingBody>> {
+    let is_safe =
+        [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(request.method());
+    if !is_safe || !matches!(request.body(), OutgoingBody::Empty) {
+        return None;
+    }
+    let mut copy = Request::new(OutgoingBody::Empty);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+/// Sends a request to one server. A connection from the pool that turns out to be closed is replaced by another.
+async fn attempt(
+    upstream: &Arc<UpstreamState>,
+    number: usize,
+    mut request: Request<OutgoingBody>,
+    exchange: UpstreamExchange,
+) -> Result<ForwardedResponse, AttemptFailure> {
+    let mut exchange = Some(exchange);
+    for tries in 0.. {
+        let may_be_pooled = tries < POOLED_TRIES_MAX;
+        let wanted =
+            WantedVersion::of(upstream.settings.version, &upstream.servers[number], &request);
+        let connected = connection_to(upstream, number, wanted, may_be_pooled).await;
+        let (connection, was_pooled) = match connected {
+            Ok(connected) => connected,
+            Err(error) => {
+                return Err(AttemptFailure { error, unsent: Some(request), was_pooled: false });
+            }
+        };
+        let this =
+            exchange.take().unwrap_or_else(|| UpstreamExchange::begin(upstream, number, true));
+        let failure = match send(upstream, connection, request, this).await {
+            Ok(response) => return Ok(response),
+            Err(failure) => failure,
+        };
+        match failure.unsent {
+            Some(unsent) if was_pooled => request = unsent,
+            unsent => return Err(AttemptFailure { error: failure.error, unsent, was_pooled }),
         }
     }
-    let opened =
-        tokio::time::timeout(upstream.settings.connect_timeout, connector::connect(server));
-    let stream = opened.await.map_err(|_| ForwardError::ConnectTimeout)?;
-    Http1Connection::open(stream.map_err(|_| ForwardError::ConnectFailed)?, server).await
+    unreachable!("a new connection ends the loop")
+}
+
+/// Sends a request on a connection and waits for the head of its response.
+async fn send(
+    upstream: &UpstreamState,
+    connection: ReadyConnection,
+    request: Request<OutgoingBody>,
+    exchange: UpstreamExchange,
+) -> Result<ForwardedResponse, SendFailure> {
+    let (progress, timeout) = (request.body().progress(), upstream.settings.response_timeout);
+    match connection {
+        ReadyConnection::Http1(connection) => {
+            in_time(connection.send(request, exchange), progress, timeout).await
+        }
+        ReadyConnection::Http2(stream) => {
+            in_time(stream.send(request, exchange), progress, timeout).await
+        }
+    }
+}
+
+/// Waits for the head of a response. The time begins again for as long as the server takes pieces of the request's body,
+/// so it is measured from the end of the request, and is at most twice as long.
+async fn in_time(
+    answer: impl Future<Output = Result<ForwardedResponse, SendFailure>>,
+    progress: Option<Arc<BodyProgress>>,
+    timeout: Duration,
+) -> Result<ForwardedResponse, SendFailure> {
+    let mut answer = pin!(answer);
+    let mut pieces = 0;
+    loop {
+        if let Ok(answer) = tokio::time::timeout(timeout, answer.as_mut()).await {
+            return answer;
+        }
+        let pieces_now = progress.as_ref().map_or(0, |progress| progress.pieces());
+        if pieces_now == pieces {
+            return Err(SendFailure { error: ForwardError::ResponseTimeout, unsent: None });
+        }
+        pieces = pieces_now;
+    }
+}
+
+/// A connection to a server: one of the pool, if it may be, or a new one. Returns true beside it if it is from the pool.
+async fn connection_to(
+    upstream: &UpstreamState,
+    number: usize,
+    wanted: WantedVersion,
+    may_be_pooled: bool,
+) -> Result<(ReadyConnection, bool), ForwardError> {
+    let server = &upstream.servers[number];
+    let is_http2 = match wanted {
+        WantedVersion::Http1 => false,
+        WantedVersion::Http2 => true,
+        WantedVersion::Either => server.speaks_http2.load(Ordering::Relaxed),
+    };
+    let take_stream = || pool::take_stream(server).filter(|_| may_be_pooled);
+    if is_http2 && let Some(stream) = take_stream() {
+        return Ok((ReadyConnection::Http2(stream), true));
+    }
+    let settings = &upstream.settings;
+    // Requests that come while the first connection opens share it.
+    let opening = is_http2.then(|| pool::opening(server));
+    let _opening = match &opening {
+        None => None,
+        Some(opening) => {
+            let opened = tokio::time::timeout(settings.connect_timeout, opening.lock()).await;
+            let opened = opened.map_err(|_| ForwardError::ConnectTimeout)?;
+            if let Some(stream) = take_stream() {
+                return Ok((ReadyConnection::Http2(stream), true));
+            }
+            Some(opened)
+        }
+    };
+    let permit = pool::permit(server, settings.connections_max, settings.connect_timeout).await?;
+    while !is_http2
+        && may_be_pooled
+        && let Some(mut idle) = pool::take(server)
+    {
+        if idle.is_usable().await {
+            idle.permit = Some(permit);
+            return Ok((ReadyConnection::Http1(idle), true));
+        }
+    }
+    let opened = open(upstream, number, wanted, Some(permit));
+    let opened = tokio::time::timeout(settings.connect_timeout, opened).await;
+    opened.map_err(|_| ForwardError::ConnectTimeout)?.map(|connection| (connection, false))
+}
+
+/// Opens a connection.
+async fn open(
+    upstream: &UpstreamState,
+    number: usize,
+    wanted: WantedVersion,
+    permit: Option<ConnectionPermit>,
+) -> Result<ReadyConnection, ForwardError> {
+    let server = &upstream.servers[number];
+    let (stream, is_http2) = connector::connect(upstream, server, wanted).await?;
+    if !is_http2 {
+        return Http1Connection::open(stream, server, permit).await.map(ReadyConnection::Http1);
+    }
+    let connection = Http2Connection::open(stream, permit).await?;
+    let stream = Http2Stream::begin(&connection).ok_or(ForwardError::UpstreamBusy)?;
+    pool::put_http2(server, connection);
+    Ok(ReadyConnection::Http2(stream))
+}
+
+/// Sends a request on a connection of its own and returns the status of the response: for active health checks.
+pub(super) async fn check(
+    upstream: &UpstreamState,
+    number: usize,
+    request: Request<OutgoingBody>,
+) -> Result<http::StatusCode, ForwardError> {
+    let server = &upstream.servers[number];
+    let wanted = WantedVersion::of(upstream.settings.version, server, &request);
+    let (stream, is_http2) = connector::connect(upstream, server, wanted).await?;
+    let answer = if is_http2 {
+        let connection = Http2Connection::open(stream, None).await?;
+        let stream = Http2Stream::begin(&connection).ok_or(ForwardError::UpstreamBusy)?;
+        stream.send_only(request, server).await
+    } else {
+        Http1Connection::open(stream, server, None).await?.send_only(request).await
+    };
+    answer.map(|response| response.status()).map_err(|failure| failure.error)
 }

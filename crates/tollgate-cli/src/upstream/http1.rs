@@ -5,24 +5,27 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
+};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
-use super::body::{BodyStreamError, OutgoingBody, UpstreamBody};
+use super::body::{BodyProgress, BodyStreamError, OutgoingBody, UpstreamBody};
 use super::connector::UpstreamStream;
 use super::error::ForwardError;
+use super::exchange::{IdleTimer, UpstreamExchange};
 use super::forwarder::ForwardedResponse;
-use super::pool;
-use super::registry::UpstreamServer;
+use super::pool::{self, ConnectionPermit};
+use super::server::UpstreamServer;
 
 /// Maximum bytes of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -32,6 +35,8 @@ pub(crate) struct Http1Connection {
     sender: SendRequest<OutgoingBody>,
     task: AbortHandle,
     server: Arc<UpstreamServer>,
+    /// `None` while the connection is idle.
+    pub(super) permit: Option<ConnectionPermit>,
 }
 
 impl Drop for Http1Connection {
@@ -52,14 +57,25 @@ impl Http1Connection {
     pub(super) async fn open(
         stream: UpstreamStream,
         server: &Arc<UpstreamServer>,
+        permit: Option<ConnectionPermit>,
     ) -> Result<Http1Connection, ForwardError> {
+        let (sender, task) = match stream {
+            UpstreamStream::Plain(stream) => Http1Connection::start(stream).await?,
+            UpstreamStream::Tls(stream) => Http1Connection::start(stream).await?,
+        };
+        Ok(Http1Connection { sender, task, server: server.clone(), permit })
+    }
+
+    async fn start<S>(stream: S) -> Result<(SendRequest<OutgoingBody>, AbortHandle), ForwardError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let mut builder = Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX);
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
         // An error ends the request that waits, which reports it.
         let driver = driver.with_upgrades();
-        let task = tokio::spawn(async { drop(driver.await) }).abort_handle();
-        Ok(Http1Connection { sender, task, server: server.clone() })
+        Ok((sender, tokio::spawn(async { drop(driver.await) }).abort_handle()))
     }
 
     /// The id of the server.
@@ -73,28 +89,44 @@ impl Http1Connection {
         self.sender.ready().await.is_ok()
     }
 
+    /// Sends a request and waits for the head of its response.
+    pub(super) async fn send_only(
+        &mut self,
+        mut request: Request<OutgoingBody>,
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let added = AddedFields::add(&mut request, &self.server);
+        self.sender.try_send_request(request).await.map_err(|mut failed| {
+            let mut unsent = failed.take_message();
+            if let Some(request) = &mut unsent {
+                added.remove_from(request.headers_mut());
+            }
+            SendFailure { error: failed.into_error().into(), unsent }
+        })
+    }
+
     /// Sends a request and waits for the head of its response. Afterwards the connection goes back to the pool when the
     /// response's body has ended.
     pub(super) async fn send(
         mut self,
-        mut request: Request<OutgoingBody>,
+        request: Request<OutgoingBody>,
+        exchange: UpstreamExchange,
     ) -> Result<ForwardedResponse, SendFailure> {
-        complete_fields(&mut request, &self.server);
-        let sent = request.body_mut().watch_end();
-        let mut response = match self.sender.try_send_request(request).await {
-            Ok(response) => response,
-            Err(mut failed) => {
-                let unsent = failed.take_message();
-                return Err(SendFailure { error: failed.into_error().into(), unsent });
-            }
-        };
+        let sent = request.body().progress();
+        let mut response = self.send_only(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            exchange.record_success();
             let tunnel = Some(hyper::upgrade::on(&mut response));
             let response = response.map(|_| UpstreamBody::Whole(Bytes::new()));
             return Ok(ForwardedResponse { response, tunnel: tunnel.map(|on| (on, self)) });
         }
+        let fields = response.headers();
+        // Readers disagree about the end of such a response (RFC 9112, section 6.3).
+        if fields.contains_key(TRANSFER_ENCODING) && fields.contains_key(CONTENT_LENGTH) {
+            return Err(SendFailure { error: ForwardError::InvalidResponse, unsent: None });
+        }
         let (head, incoming) = response.into_parts();
-        let mut body = Http1Body { incoming, connection: Some((self, sent)) };
+        let idle = IdleTimer::new(exchange.idle_timeout());
+        let mut body = Http1Body { incoming, connection: Some((self, sent)), exchange, idle };
         let body = match body.incoming.is_end_stream() {
             true => {
                 body.finish();
@@ -106,27 +138,67 @@ impl Http1Connection {
     }
 }
 
-/// Adds the fields that an HTTP/1.1 connection needs.
-fn complete_fields(request: &mut Request<OutgoingBody>, server: &UpstreamServer) {
-    // hyper sends no body with GET unless it is told that there is one.
-    let is_chunked = request.body().size_hint().exact().is_none();
-    let fields = request.headers_mut();
-    if is_chunked && !fields.contains_key(CONTENT_LENGTH) {
-        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+/// The fields that an HTTP/1.1 connection needs and that were not there.
+#[derive(Default)]
+struct AddedFields {
+    transfer_encoding: bool,
+    host: bool,
+    connection: bool,
+}
+
+impl AddedFields {
+    fn add(request: &mut Request<OutgoingBody>, server: &UpstreamServer) -> AddedFields {
+        let mut added = AddedFields::default();
+        // hyper sends no body with GET unless it is told that there is one.
+        let is_chunked = request.body().size_hint().exact().is_none();
+        let fields = request.headers_mut();
+        if is_chunked && !fields.contains_key(CONTENT_LENGTH) {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            added.transfer_encoding = true;
+        }
+        if !fields.contains_key(HOST) {
+            fields.insert(HOST, server.host.clone());
+            added.host = true;
+        }
+        if fields.contains_key(TE) && !fields.contains_key(CONNECTION) {
+            fields.insert(CONNECTION, HeaderValue::from_static("te"));
+            added.connection = true;
+        }
+        join_cookies(fields);
+        added
     }
-    if !fields.contains_key(HOST) {
-        fields.insert(HOST, server.host.clone());
+
+    /// Removes them from a request that may go to another server, or by another version of HTTP.
+    fn remove_from(&self, fields: &mut HeaderMap) {
+        let names = [
+            (self.transfer_encoding, TRANSFER_ENCODING),
+            (self.host, HOST),
+            (self.connection, CONNECTION),
+        ];
+        for (_, name) in names.into_iter().filter(|(is_added, _)| *is_added) {
+            fields.remove(name);
+        }
     }
-    if fields.contains_key(TE) && !fields.contains_key(CONNECTION) {
-        fields.insert(CONNECTION, HeaderValue::from_static("te"));
+}
+
+/// Joins cookies that HTTP/2 sent as several fields (RFC 9113, section 8.2.3).
+fn join_cookies(fields: &mut HeaderMap) {
+    if fields.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        fields.insert(COOKIE, cookie);
     }
 }
 
 /// The body of a response. Its connection goes back to the pool at its end.
 pub(crate) struct Http1Body {
     incoming: Incoming,
-    /// The connection, and the end of the request's body; `None` once the response's body has ended.
-    connection: Option<(Http1Connection, Option<Arc<AtomicBool>>)>,
+    /// The connection, and the progress of the request's body; `None` once the response's body has ended.
+    connection: Option<(Http1Connection, Option<Arc<BodyProgress>>)>,
+    exchange: UpstreamExchange,
+    idle: IdleTimer,
 }
 
 impl Http1Body {
@@ -134,20 +206,24 @@ impl Http1Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+        let polled = Pin::new(&mut self.incoming).poll_frame(context);
+        let frame = ready!(self.idle.watch(polled, context));
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.finish(),
-            Some(Err(_)) => self.connection = None,
+            Some(Err(_)) => {
+                self.connection = None;
+                self.exchange.record_failure();
+            }
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     /// Gives the connection back to the pool, unless the request is still being sent.
     fn finish(&mut self) {
-        if let Some((connection, sent)) = self.connection.take()
-            && sent.is_none_or(|sent| sent.load(Ordering::Relaxed))
-        {
+        let Some((connection, sent)) = self.connection.take() else { return };
+        self.exchange.record_success();
+        if sent.is_none_or(|sent| sent.has_ended()) {
             pool::put(connection);
         }
     }

@@ -1,50 +1,87 @@
 //! The registry: the upstreams of the rules in force, with what is known about their servers. It follows the rules: a
 //! request that finds newer settings builds the registry again and keeps the servers whose URL stays.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::counters::UpstreamCounters;
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 use tollgate_rules::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 
-/// One server of an upstream.
-#[derive(Debug)]
-pub(crate) struct UpstreamServer {
-    /// Unique in this process; pools find their connections by it.
-    pub(super) id: u64,
-    pub(crate) url: UpstreamUrl,
-    /// The `Host` of requests that come without one.
-    pub(super) host: HeaderValue,
-}
-
-impl UpstreamServer {
-    fn new(url: UpstreamUrl) -> UpstreamServer {
-        static SERVERS: AtomicU64 = AtomicU64::new(0);
-        let host = HeaderValue::try_from(host_of(&url)).expect("the host of a URL is visible text");
-        UpstreamServer { id: SERVERS.fetch_add(1, Ordering::Relaxed), url, host }
-    }
-}
-
-/// The `Host` of requests to this URL.
-fn host_of(url: &UpstreamUrl) -> String {
-    let host = match url.host.contains(':') {
-        true => format!("[{}]", url.host),
-        false => url.host.to_string(),
-    };
-    match (url.tls, url.port) {
-        (false, 80) | (true, 443) => host,
-        (_, port) => format!("{host}:{port}"),
-    }
-}
+use super::counters::UpstreamCounters;
+use super::retry_budget::RetryBudget;
+use super::server::UpstreamServer;
+use super::tls::UpstreamTls;
+use super::{clock, health_check};
 
 /// An upstream, its settings and its servers.
 #[derive(Debug)]
 pub(crate) struct UpstreamState {
     pub(crate) settings: Arc<UpstreamSettings>,
+    /// Bound: [`UpstreamSettings::ADDRESSES_MAX`].
     pub(super) servers: Vec<Arc<UpstreamServer>>,
+    pub(super) tls: Option<Arc<UpstreamTls>>,
     pub(crate) counters: Arc<UpstreamCounters>,
+    budget: RetryBudget,
+    /// Held while a server is ejected, so that at most half of them are.
+    ejecting: Mutex<()>,
+}
+
+impl UpstreamState {
+    /// Creates an upstream, which keeps the servers, the counts and the TLS configuration of the one before it.
+    pub(super) fn new(
+        settings: &Arc<UpstreamSettings>,
+        before: Option<&UpstreamState>,
+    ) -> UpstreamState {
+        let server = |url: &UpstreamUrl| {
+            let known = before.and_then(|state| state.servers.iter().find(|one| one.url == *url));
+            known.cloned().unwrap_or_else(|| Arc::new(UpstreamServer::new(url.clone())))
+        };
+        let servers: Vec<_> = settings.addresses.iter().map(server).collect();
+        let same_tls = before.filter(|state| {
+            let old = &state.settings;
+            state.tls.is_some()
+                && (&old.ca_file, &old.addresses) == (&settings.ca_file, &settings.addresses)
+        });
+        let tls = match same_tls {
+            Some(state) => state.tls.clone(),
+            None => UpstreamTls::new(settings).map(Arc::new),
+        };
+        let budget = RetryBudget::new(requests_of(&servers), clock::now_ms());
+        let counters = before.map(|state| state.counters.clone()).unwrap_or_default();
+        let (settings, ejecting) = (settings.clone(), Mutex::default());
+        UpstreamState { settings, servers, tls, counters, budget, ejecting }
+    }
+
+    /// Takes a retry from the budget.
+    pub(super) fn take_retry(&self) -> bool {
+        let percent = self.settings.retry_budget_percent;
+        let is_allowed = self.budget.take(percent, requests_of(&self.servers), clock::now_ms());
+        let count =
+            if is_allowed { &self.counters.retries } else { &self.counters.retries_refused };
+        count.fetch_add(1, Ordering::Relaxed);
+        is_allowed
+    }
+
+    /// Records that a server failed. Ejects it after several failures, unless half of the servers are ejected.
+    pub(super) fn record_failure(&self, number: usize, now_ms: u64) {
+        let server = &self.servers[number];
+        let failures = server.health.record_failure();
+        let Some(ejection) = self.settings.ejection.filter(|it| failures >= it.after) else {
+            return;
+        };
+        let _ejecting = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let ejected = self.servers.iter().filter(|one| one.health.is_ejected(now_ms)).count();
+        if server.health.is_ejected(now_ms) || ejected + 1 > self.servers.len() / 2 {
+            return;
+        }
+        server.health.eject(ejection.duration, now_ms);
+        self.counters.ejections.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Number of requests begun at all servers.
+fn requests_of(servers: &[Arc<UpstreamServer>]) -> u64 {
+    servers.iter().map(|server| server.load.requests.load(Ordering::Relaxed)).sum()
 }
 
 /// The upstreams of one version of the settings.
@@ -132,14 +169,9 @@ impl RegistryVersion {
         }
         let state = |upstream: &Arc<UpstreamSettings>| {
             let known = before.iter().find(|state| state.settings.name == upstream.name);
-            let server = |url: &UpstreamUrl| {
-                let mut known = known.iter().flat_map(|state| &state.servers);
-                let known = known.find(|server| server.url == *url).cloned();
-                known.unwrap_or_else(|| Arc::new(UpstreamServer::new(url.clone())))
-            };
-            let servers = upstream.addresses.iter().map(server).collect();
-            let counters = known.map(|state| state.counters.clone()).unwrap_or_default();
-            Arc::new(UpstreamState { settings: upstream.clone(), servers, counters })
+            let state = Arc::new(UpstreamState::new(upstream, known.map(|state| &**state)));
+            health_check::start(&state);
+            state
         };
         let upstreams = settings.upstreams().iter().map(state).collect();
         RegistryVersion { source: source.clone(), settings, upstreams }
@@ -161,20 +193,55 @@ impl RegistryVersion {
 mod tests {
     use super::*;
 
+    fn upstream(addresses: usize) -> UpstreamState {
+        let url = |number| UpstreamUrl::parse(&format!("http://127.0.0.1:{}", 3_000 + number));
+        let urls = (0..addresses).map(|number| url(number).unwrap()).collect();
+        UpstreamState::new(&Arc::new(UpstreamSettings::new("app", urls)), None)
+    }
+
     #[test]
-    fn the_host_of_a_server_has_no_default_port() {
-        let rows = [
-            ("http://app", "app"),
-            ("http://app:80", "app"),
-            ("https://app", "app"),
-            ("https://app:80", "app:80"),
-            ("http://127.0.0.1:3000", "127.0.0.1:3000"),
-            ("http://[::1]", "[::1]"),
-            ("http://[::1]:3000", "[::1]:3000"),
-        ];
-        for (url, host) in rows {
-            let server = UpstreamServer::new(UpstreamUrl::parse(url).unwrap());
-            assert_eq!(server.host, host, "{url}");
+    fn at_most_half_of_the_servers_are_ejected() {
+        // Servers of the upstream; ejected ones when all fail
+        for (servers, want) in [(1, 0), (2, 1), (3, 1), (4, 2), (7, 3)] {
+            let upstream = upstream(servers);
+            for _ in 0..20 {
+                (0..servers).for_each(|number| upstream.record_failure(number, 7));
+            }
+            let ejected = upstream.servers.iter().filter(|one| one.health.is_ejected(7)).count();
+            assert_eq!(ejected, want, "of {servers}");
+            assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), want as u64);
         }
+    }
+
+    #[test]
+    fn only_consecutive_failures_eject() {
+        let upstream = upstream(2);
+        let fail = |times: u32| (0..times).for_each(|_| upstream.record_failure(0, 7));
+        fail(4);
+        upstream.servers[0].health.record_success(&|| 7);
+        fail(4);
+        assert!(!upstream.servers[0].health.is_ejected(7));
+        fail(1);
+        assert!(upstream.servers[0].health.is_ejected(7));
+        // The default is ten seconds.
+        let available = |now: u64| upstream.servers[0].health.is_available(&|| now);
+        assert!(!available(10_006) && available(10_007));
+    }
+
+    #[test]
+    fn a_server_survives_a_reload_if_its_url_stays() {
+        let before = upstream(3);
+        before.servers[2].health.eject(std::time::Duration::from_secs(9), 7);
+        let urls = ["http://127.0.0.1:3002", "http://127.0.0.1:9", "http://127.0.0.1:3000"];
+        let urls = urls.map(|url| UpstreamUrl::parse(url).unwrap()).to_vec();
+        let after =
+            UpstreamState::new(&Arc::new(UpstreamSettings::new("app", urls)), Some(&before));
+        let ids = |state: &UpstreamState| -> Vec<u64> {
+            state.servers.iter().map(|server| server.id).collect()
+        };
+        let (old, new) = (ids(&before), ids(&after));
+        assert_eq!((new[0], new[2]), (old[2], old[0]));
+        assert!(!old.contains(&new[1]));
+        assert!(after.servers[0].health.is_ejected(7));
     }
 }

@@ -11,7 +11,7 @@ use super::wire_client::WireClient;
 /// A good response; its connection stays open.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-application: yes\r\n\r\nok";
 
-/// How a row of failures ends.
+/// The end of the upstream's connection after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowEnd {
     /// The upstream keeps the connection.
@@ -74,12 +74,11 @@ const ROWS: [(&str, &[u8], RowEnd, &str); 33] = [
         Open,
         "502 invalid_response",
     ),
-    // The length is left out and the body goes by its chunks, or the response is refused: nothing in between.
     (
         "/length-and-chunks",
         b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         Open,
-        "200 ok",
+        "502 invalid_response",
     ),
     ("/body-short", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Close, "broken"),
     ("/body-resets", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", Reset, "broken"),
@@ -275,4 +274,36 @@ fn a_body_without_end_stops_when_its_client_leaves() {
     client.read_exact(10 << 20).expect("ten megabytes");
     drop(client);
     until_true("the upstream to be left", || upstream.connected() == 0);
+}
+
+/// A tunnel passes whatever the upstream sends behind its 101, and ends with it. A switch to a protocol that the client
+/// did not offer is no tunnel.
+#[test]
+fn only_an_offered_switch_becomes_a_tunnel() {
+    let upstream = RawUpstream::start(|conversation| {
+        let head = conversation.read_head()?;
+        let protocol = match head.split(' ').nth(1) {
+            Some("/offered") => "upgrade: websocket\r\n",
+            Some("/other") => "upgrade: other\r\n",
+            _ => "",
+        };
+        let switch =
+            format!("HTTP/1.1 101 Switching Protocols\r\n{protocol}connection: upgrade\r\n");
+        conversation.write(&[switch.as_bytes(), b"\r\n\0garbage\xff"].concat())
+    });
+    let gateway = GatewayProcess::start(upstream.address(), COUNTING_RULES);
+    let ask = |target: &str| {
+        let mut client = WireClient::connect(gateway.address());
+        let fields = "host: app\r\nconnection: upgrade\r\nupgrade: websocket\r\n";
+        client.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n").as_bytes());
+        client
+    };
+    let mut client = ask("/offered");
+    assert_eq!(client.read_head().expect("a head").status, 101);
+    assert_eq!(client.read_to_close(), Some(b"\0garbage\xff".to_vec()));
+    for target in ["/other", "/none"] {
+        let reply = ask(target).read_reply("GET").expect("an answer");
+        assert_eq!((reply.status, reply.problem_code().as_str()), (502, "invalid_response"));
+    }
+    until_true("the connections to end", || upstream.connected() == 0);
 }

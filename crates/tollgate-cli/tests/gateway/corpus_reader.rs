@@ -12,7 +12,7 @@ pub(crate) struct CorpusCase {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What must become of a raw request.
+/// The expected outcome of a raw request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CorpusVerdict {
     /// The upstream receives exactly this many requests and answers them.

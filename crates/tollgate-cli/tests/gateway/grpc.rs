@@ -186,6 +186,7 @@ fn calls_and_their_errors_pass() {
             (missing.code(), missing.message()),
             (Code::NotFound, "there is no such word: ü")
         );
+        client.ready().await.expect("a connection");
         let path = PathAndQuery::from_static("/test.Echo/Nothing");
         let unknown = client.unary(Request::new("a".to_owned()), path, TextCodec).await;
         assert_eq!(unknown.expect_err("an error").code(), Code::Unimplemented);

@@ -1,24 +1,30 @@
 //! Clients that leave at every stage of a request: afterwards no permit, connection, descriptor or memory is left.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
+use testkit::http2::{self, frame_kind};
 use testkit::peers::{RawConversation, RawUpstream};
 use testkit::wait::until_true;
 
 use super::gateway_process::GatewayProcess;
+use super::http2_wire::Http2Wire;
 use super::wire_client::WireClient;
 
-/// At most three requests at once, and many in a day.
-const RULES: &str = "rules: [{ name: few, key: '{ip}', limits: [{ rate: 1000000/day, algorithm: fixed_window }], concurrency: 3 }]";
+/// At most twenty requests at once, and many in a day.
+const RULES: &str = "rules: [{ name: few, key: '{ip}', limits: [{ rate: 1000000/day, algorithm: fixed_window }], concurrency: 20 }]";
 
 /// Permits of the rule.
-const PERMITS: usize = 3;
+const PERMITS: usize = 20;
 
-/// Hang-ups in all, over all stages.
-const HANG_UPS: usize = 20_000;
+/// Hang-ups of HTTP/1.1 clients, over all stages, on a connection each.
+const HANG_UPS: usize = 18_000;
+
+/// Connections of HTTP/2 clients, and hang-ups on each.
+const HTTP2_HANG_UPS: (usize, u32) = (40, 50);
 
 /// Growth of the gateway's memory that all of them may leave, in KiB.
 const GROWTH_KIB_MAX: u64 = 8 << 10;
@@ -83,6 +89,31 @@ fn answer(conversation: &mut RawConversation) -> io::Result<()> {
     }
 }
 
+/// Begins requests on one HTTP/2 connection and resets each: at once, in its body, while it waits, or in its response.
+fn hang_up_by_resets(gateway: &GatewayProcess) {
+    let mut wire = Http2Wire::connect_from(Ipv4Addr::LOCALHOST, gateway.address());
+    for number in 0..HTTP2_HANG_UPS.1 {
+        let stream = 2 * number + 1;
+        let path = ["/silent", "/half", "/body", "/answered"][number as usize % 4];
+        let method = if path == "/body" { "POST" } else { "GET" };
+        let fields =
+            [(":method", method), (":scheme", "http"), (":authority", "app"), (":path", path)];
+        // The gateway may end a connection with so many resets.
+        let sent = match path {
+            "/body" => {
+                let block = http2::header_block(&fields);
+                wire.send_frame(frame_kind::HEADERS, http2::END_HEADERS, stream, &block)
+                    .and_then(|()| wire.send_frame(frame_kind::DATA, 0, stream, b"hello"))
+            }
+            _ => wire.send_request(stream, &fields, b""),
+        };
+        let reset = wire.send_frame(frame_kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        if sent.and(reset).is_err() {
+            return;
+        }
+    }
+}
+
 /// Holds all permits at once with requests that wait, and returns the status of one more.
 fn status_beyond_permits(gateway: &GatewayProcess, upstream: &RawUpstream) -> u16 {
     let before = upstream.connected();
@@ -106,8 +137,11 @@ fn clients_that_leave_leave_nothing_behind() {
     let upstream = RawUpstream::start(answer);
     let flags = ["--workers", "2", "--max-connections-per-ip", "10000"];
     let gateway = GatewayProcess::start_with(upstream.address(), RULES, &flags);
+    let files = gateway.open_files();
     assert_eq!(status_beyond_permits(&gateway, &upstream), 429, "the rule holds");
-    let (files, memory) = (gateway.open_files(), gateway.memory_kib());
+    let memory = gateway.memory_kib();
+    // Idle connections to the upstream stay in the pool.
+    let all_are_gone = || gateway.open_files() <= files + upstream.connected();
     thread::scope(|scope| {
         for thread in 0..2 {
             let gateway = gateway.address();
@@ -123,12 +157,17 @@ fn clients_that_leave_leave_nothing_behind() {
             });
         }
     });
-    until_true("the connections to be gone", || gateway.open_files() <= files);
+    for _ in 0..HTTP2_HANG_UPS.0 {
+        hang_up_by_resets(&gateway);
+    }
+    until_true("the connections to be gone", all_are_gone);
     // A probe waits for its own permit, so it also sees those that return late.
     until_true("the permits to be back", || gateway.get("/answered").status == 200);
     assert_eq!(status_beyond_permits(&gateway, &upstream), 429, "no permit too many");
-    until_true("the descriptors to be back", || gateway.open_files() <= files);
+    until_true("the descriptors to be back", all_are_gone);
+    assert!(upstream.connected() <= PERMITS, "{} idle connections", upstream.connected());
     let growth = gateway.memory_kib().saturating_sub(memory);
-    eprintln!("{HANG_UPS} hang-ups: memory grew by {growth} KiB, {files} open files before");
+    let all = HANG_UPS + HTTP2_HANG_UPS.0 * HTTP2_HANG_UPS.1 as usize;
+    eprintln!("{all} hang-ups: memory grew by {growth} KiB");
     assert!(growth <= GROWTH_KIB_MAX, "memory grew by {growth} KiB");
 }

@@ -67,6 +67,8 @@ fn many_requests_share_a_connection() {
     let gateway = GatewayProcess::start(application.address(), COUNTING_RULES);
     current_thread_runtime().block_on(async {
         let sender = connect(gateway.address()).await;
+        // From now on the client knows how many requests may be open.
+        send(&sender, "/first", None, None).await.expect("an answer");
         let requests: Vec<_> = (0..200)
             .map(|number| {
                 let sender = sender.clone();
@@ -82,8 +84,8 @@ fn many_requests_share_a_connection() {
             request.await.expect("no failure");
         }
     });
-    assert_eq!(gateway.counted(), 200);
-    assert_eq!(application.seen(), (200, 0));
+    assert_eq!(gateway.counted(), 201);
+    assert_eq!(application.seen(), (201, 0));
 }
 
 #[test]

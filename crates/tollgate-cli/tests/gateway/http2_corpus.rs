@@ -16,7 +16,7 @@ const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// A whole request in HTTP/1.1, to be hidden in HTTP/2.
 const EVIL: &str = "GET /smuggled HTTP/1.1\r\nHost: app\r\n\r\n";
 
-/// What must become of a request.
+/// The expected outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Http2Verdict {
     /// The upstream receives it once, and answers it.

@@ -7,7 +7,7 @@ use testkit::http2::{self, END_HEADERS, END_STREAM, FrameHeader, frame_kind};
 
 use crate::harness::DEADLINE;
 
-/// What became of a stream.
+/// The outcome of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOutcome {
     /// The body of the response so far.

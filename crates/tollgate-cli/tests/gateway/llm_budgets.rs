@@ -164,8 +164,10 @@ fn reservations_keep_the_budget_that_paying_afterwards_exceeds() {
 fn hanging_up_pays() {
     for form in [ProviderForm::OpenAi, ProviderForm::Anthropic] {
         let provider = FakeProvider::start(form);
-        let gateway =
-            GatewayProcess::start(provider.upstream.address(), &rules("'{request.json.max_tokens|2000}'"));
+        let gateway = GatewayProcess::start(
+            provider.upstream.address(),
+            &rules("'{request.json.max_tokens|2000}'"),
+        );
         for number in 1..=5 {
             let (mut client, status) = ask(&gateway);
             assert_eq!(status, 200);

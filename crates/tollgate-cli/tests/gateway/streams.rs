@@ -80,7 +80,9 @@ fn a_client_that_does_not_read_holds_the_upstream_back() {
     }
     let growth = gateway.memory_peak_kib() - before;
     eprintln!("memory grew by {growth} KiB for {} clients that do not read", silent.len());
-    assert!(growth <= 2 * GROWTH_KIB_MAX, "memory grew by {growth} KiB");
+    // Buffers of both sides; without a bound it would be a GiB for each.
+    let bound = silent.len() as u64 * 512;
+    assert!(growth <= bound, "memory grew by {growth} KiB");
 }
 
 #[test]

@@ -205,8 +205,14 @@ impl WireClient {
     }
 
     fn receive(&mut self) -> io::Result<usize> {
+        use io::ErrorKind::{TimedOut, WouldBlock};
         let mut piece = [0; 65_536];
-        let length = self.stream.read(&mut piece)?;
+        let length = match self.stream.read(&mut piece) {
+            Err(error) if matches!(error.kind(), TimedOut | WouldBlock) => {
+                panic!("the gateway sends nothing for {DEADLINE:?}")
+            }
+            read => read?,
+        };
         self.unread.extend_from_slice(&piece[..length]);
         Ok(length)
     }

@@ -36,6 +36,34 @@ fn a_proxy_asks_for_its_client() {
 }
 
 #[test]
+fn a_rule_refuses_in_its_own_words() {
+    let folder = tempdir().unwrap();
+    let rules = file(
+        folder.path(),
+        "rules.yaml",
+        "rules:
+  - name: api
+    key: '{ip}'
+    limits: [1/hour]
+    refusal: { status: 503, body: '{\"later\":true}', content_type: application/json }
+",
+    );
+    let server = TollgateProcess::start(&["--rules", text(&rules)]);
+    let ask = |path: &str| server.request("GET", path, &[("x-forwarded-for", "192.0.2.1")], "");
+    assert_eq!(ask("/v1/forward-auth").status, 200);
+    let refused = ask("/v1/forward-auth");
+    assert_eq!((refused.status, &*refused.body), (503, "{\"later\":true}"));
+    assert_eq!(refused.header("content-type"), Some("application/json"));
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert!(refused.header("retry-after").is_some() && refused.header("ratelimit").is_some());
+    // nginx sends no body of a check on; a check is for programs.
+    let nginx = ask("/v1/forward-auth/nginx");
+    assert_eq!((nginx.status, nginx.header("x-tollgate-status")), (403, Some("429")));
+    let check = server.request("POST", "/v1/check", &[], "{\"ip\":\"192.0.2.1\"}");
+    assert_eq!((check.status, check.json()["reason"].as_str()), (429, Some("over_limit")));
+}
+
+#[test]
 fn nothing_is_taken_from_the_query() {
     let server = TollgateProcess::start(&["--limit", "1/hour"]);
     for (query, status) in [("", 200), ("?user=2", 429), ("?deny=403&ip=192.0.2.9", 429)] {

@@ -1,11 +1,15 @@
 //! An entry of `rules:` becomes a [`Rule`].
 
+use std::sync::Arc;
+
 use tollgate::limit::parse_rate;
 use tollgate::{Algorithm, Consistency, KeyBuf, Limit, OnChange, OnFailure, Terms};
 
 use crate::Problem;
 use crate::diagnostic::Span;
 use crate::key_template::KeyTemplate;
+use crate::own_refusal::OwnRefusal;
+use crate::response_meter::is_json;
 use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, TierLimits};
 use crate::yaml::YamlNode;
 
@@ -30,6 +34,7 @@ pub(super) fn read<'a>(
     let rule_name = name.as_deref().unwrap_or("rule");
     let ban = optional(node.get("ban"), |node| ban(context, node, rule_name));
     let limits = limits_of(context, node, rule_name, tiers);
+    let refusal = optional(node.get("refusal"), |node| refusal(context, node));
     let consistency = consistency(context, node);
     let store = store(context, node);
     check_gateway_fields(context, node);
@@ -47,6 +52,7 @@ pub(super) fn read<'a>(
         terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: store? },
         store: named_store(node).map(|(name, _)| name.into()),
         concurrency: concurrency(node, &name),
+        refusal: refusal?,
         imported: None,
         name: name.into(),
     };
@@ -211,6 +217,25 @@ fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> 
         .build()
         .map_err(|error| context.error(after.span, error.into()));
     Some(Ban { refusals: refusals.ok()?, block: block? })
+}
+
+fn refusal(context: CompileContext<'_>, node: &YamlNode) -> Option<Arc<OwnRefusal>> {
+    let status = node.get("status").map_or(Some(OwnRefusal::STATUS.into()), YamlNode::whole);
+    let content_type = match node.get("content_type") {
+        Some(node) => context.read(node, OwnRefusal::check_content_type),
+        None => Some(OwnRefusal::CONTENT_TYPE.into()),
+    };
+    let body_node = node.get("body")?;
+    let body = context.read(body_node, OwnRefusal::check_body)?;
+    let (status, content_type) = (u16::try_from(status?).ok()?, content_type?);
+    let media_type = content_type.split(';').next().unwrap_or_default().to_ascii_lowercase();
+    if is_json(media_type.trim()) && serde_json::from_slice::<serde_json::Value>(&body).is_err() {
+        let problem =
+            Problem::new(format!("the content type is {content_type}, and the body is no JSON"))
+                .hint("write a JSON document, or `content_type: text/plain`");
+        context.warn(body_node.span, problem);
+    }
+    Some(Arc::new(OwnRefusal { status, content_type, body }))
 }
 
 /// Checks the fields that act only in the gateway, and warns that they have no effect yet.

@@ -17,7 +17,7 @@ use crate::stripes::StripedCounters;
 
 /// The head of a response.
 #[derive(Clone, Copy)]
-pub struct ResponseHead<'a> {
+pub struct ResponseFacts<'a> {
     /// The status.
     pub status: u16,
     /// The header fields.
@@ -28,7 +28,7 @@ pub struct ResponseHead<'a> {
 
 /// The charges that are due when the head of a response is there.
 #[derive(Debug)]
-pub struct DueCharges {
+pub struct ResponseCharges {
     /// The charges whose true cost is known.
     pub known: SettlementCharges,
     /// The charges whose cost is in the body.
@@ -53,13 +53,13 @@ pub struct MeteredCharges {
 /// The way in which a cost was settled by a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SettlementOutcome {
-    /// By a header field.
+    /// Settled by a header field.
     Header,
-    /// By the length of the body.
+    /// Settled by the length of the body.
     Bytes,
-    /// By a number in the body.
+    /// Settled by a number in the body.
     Json,
-    /// Not at all: the response does not show the cost.
+    /// Charged as reserved, or given back: the response does not show the cost.
     Unreadable(UnreadableReason),
 }
 
@@ -107,7 +107,7 @@ impl SettlementTally {
     }
 }
 
-impl ResponseHead<'_> {
+impl ResponseFacts<'_> {
     /// The whole number in a header field.
     fn number(&self, name: &str) -> Option<u64> {
         let value = self.headers.header(name)?;
@@ -142,9 +142,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         &self,
         id: ReservationId,
         cost: Option<u64>,
-        head: &ResponseHead<'_>,
+        head: &ResponseFacts<'_>,
         now: Micros,
-    ) -> Result<DueCharges, SettleError> {
+    ) -> Result<ResponseCharges, SettleError> {
         let charges = self.reservations.table().take_charges(id, now)?;
         let (mut known, mut metered) = (Vec::new(), Vec::new());
         let mut counted: Vec<Arc<ActualCost>> = Vec::new();
@@ -172,7 +172,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             }
         }
         let metered = (!metered.is_empty()).then(|| MeteredCharges::new(metered, head));
-        Ok(DueCharges { known: SettlementCharges(known), metered })
+        Ok(ResponseCharges { known: SettlementCharges(known), metered })
     }
 
     /// Ends the body of a response, and returns the charges to settle by it.
@@ -213,7 +213,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 }
 
 impl MeteredCharges {
-    fn new(charges: Vec<(ReservedCharge, bool)>, head: &ResponseHead<'_>) -> MeteredCharges {
+    fn new(charges: Vec<(ReservedCharge, bool)>, head: &ResponseFacts<'_>) -> MeteredCharges {
         let content_type = head.headers.header("content-type");
         let content_encoding = head.headers.joined("content-encoding");
         let body = BodyHead {

@@ -99,6 +99,12 @@ pub(super) static RULE: ShapeObject = object(
             "concurrency: 3",
         ),
         field(
+            "refusal",
+            ShapeKind::Object(&REFUSAL),
+            "The response to refused clients, instead of a problem document.",
+            "refusal: { status: 503, body: \"Try again later.\" }",
+        ),
+        field(
             "fair",
             ShapeKind::Object(&FAIR),
             "Share a limit fairly among keys.",
@@ -353,6 +359,27 @@ pub(super) static BAN: ShapeObject = object(
         required("after", ShapeKind::Whole(1, 10_000), "The number of refusals.", "after: 10"),
         required("within", DURATION, "The period in which refusals are counted.", "within: 1m"),
         required("for", DURATION, "The duration of the block.", "for: 15m"),
+    ],
+);
+
+pub(super) static REFUSAL: ShapeObject = object(
+    "refusal",
+    "a `refusal`",
+    "The response to refused clients.",
+    &[
+        field(
+            "status",
+            ShapeKind::Whole(400, 599),
+            "The status. The default is 429.",
+            "status: 503",
+        ),
+        required("body", WORD, "The body, at most 16 KiB.", "body: \"Try again later.\""),
+        field(
+            "content_type",
+            WORD,
+            "The content type of the body. The default is `text/plain; charset=utf-8`.",
+            "content_type: application/json",
+        ),
     ],
 );
 

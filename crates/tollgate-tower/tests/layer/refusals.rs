@@ -119,6 +119,7 @@ impl Gate for UnavailableGate {
             delay: Wait::ZERO,
             policy: None,
             rule: None,
+            refusal: None,
             warnings: &[],
         }))
     }

@@ -189,6 +189,53 @@ rules: [{ name: h, match: { header: { host: a.example } }, key: '{header.host}',
 }
 
 #[test]
+fn a_rule_refuses_in_its_own_words() {
+    let text = "
+headers: [x-ratelimit]
+rules:
+  - name: own
+    match: { path: /own }
+    key: '{ip}'
+    limits: [1/minute burst 1]
+    refusal: { status: 503, body: '{\"busy\":true}', content_type: application/json }
+  - name: work
+    match: { path: /work }
+    key: '{ip}'
+    limits: [9/minute]
+    concurrency: 1
+    refusal: { body: One at a time. }
+  - { name: plain, match: { path: /plain }, key: '{ip}', limits: [1/minute burst 1] }
+";
+    let (gatekeeper, _) = gatekeeper(text);
+    let mut service = behind(&strict(gatekeeper), &HelloService::new());
+    let Ok(_open) = now(service.call(get("/work", "192.0.2.1", &[])));
+    let plain = "text/plain; charset=utf-8";
+    let rows = [
+        ("/own", 503, "application/json", "{\"busy\":true}"),
+        ("/work", 429, plain, "One at a time."),
+        ("/plain", 429, "application/problem+json", ""),
+    ];
+    for (path, status, content_type, body) in rows {
+        if path != "/work" {
+            assert_eq!(send(&mut service, get(path, "192.0.2.1", &[])).status(), 200);
+        }
+        let refused = send(&mut service, get(path, "192.0.2.1", &[]));
+        assert_eq!(refused.status().as_u16(), status, "{path}");
+        assert_eq!(refused.headers()["content-type"], content_type, "{path}");
+        assert!(refused.body().starts_with(body), "{path}: {}", refused.body());
+        for field in ["retry-after", "cache-control", "x-ratelimit-limit"] {
+            assert!(refused.headers().contains_key(field), "{path}: {field}");
+        }
+    }
+    let grpc = get("/own", "192.0.2.1", &[("content-type", "application/grpc")]);
+    let refused = send(&mut service, grpc);
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["grpc-status"]),
+        (200, &"8".parse().unwrap())
+    );
+}
+
+#[test]
 fn soft_limits_warn_in_a_header() {
     let text = "rules: [{ name: s, key: global, limits: [1/minute burst 1], soft: true }]";
     let mut service = behind(&strict(gatekeeper(text).0), &HelloService::new());

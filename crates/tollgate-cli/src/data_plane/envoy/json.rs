@@ -42,7 +42,8 @@ pub(in crate::data_plane) async fn answer(
         true => StatusCode::OK,
         false => StatusCode::TOO_MANY_REQUESTS,
     };
-    let content = ResponseContent { media_type: "application/json", bytes_hint: ANSWER_BYTES };
+    let content =
+        ResponseContent { media_type: Cow::Borrowed("application/json"), bytes_hint: ANSWER_BYTES };
     let (dialects, answer) = (described.dialects(), described.answer());
     respond_in_dialects(dialects, status, content, answer, |out, _| {
         write_described(out, &described)

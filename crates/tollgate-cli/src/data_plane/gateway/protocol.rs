@@ -43,7 +43,8 @@ impl GatewayProtocol {
         responses: Arc<ResponseCounts>,
     ) -> GatewayProtocol {
         let mut builder = connection_builder(STREAMS_MAX);
-        // A client that closes its sending side has gone: its request must not be served to the end.
+        // A client that closes has left: what it asked for may be expensive, and is given up. The kernel does not tell
+        // this from a client that has only finished sending.
         builder.http1().half_close(false);
         GatewayProtocol {
             parts,

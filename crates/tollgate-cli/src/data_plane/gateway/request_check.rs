@@ -66,9 +66,9 @@ fn check_target(head: &request::Parts) -> Result<(), RequestProblem> {
     }
     let is_url = head.uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
     let path = head.uri.path();
-    let is_path = path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS);
-    // hyper accepts other bytes, which servers read in different ways.
+    // Servers decode other bytes differently, and some refuse the whole connection.
     let is_ascii = head.uri.path_and_query().is_none_or(|target| target.as_str().is_ascii());
+    let is_path = path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS);
     if is_url && is_path && is_ascii { Ok(()) } else { Err(TARGET) }
 }
 
@@ -139,6 +139,8 @@ mod tests {
             ("GET", "http://h/a", Ok(())),
             ("GET", "https://h", Ok(())),
             ("OPTIONS", "*", Ok(())),
+            ("GET", "/ä", Err(TARGET)),
+            ("GET", "/a?ä", Err(TARGET)),
             ("PURGE", "/", Ok(())),
             ("GET", "*", Err(TARGET)),
             ("GET", "ftp://h/a", Err(TARGET)),
