@@ -7,7 +7,7 @@ use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
 /// Outcomes of requests: classes of an upstream's responses, then the codes of errors. Bound of the label: these.
-pub(crate) const OUTCOMES: [&str; 27] = [
+pub(crate) const OUTCOMES: [&str; 26] = [
     "1xx",
     "2xx",
     "3xx",
@@ -31,7 +31,6 @@ pub(crate) const OUTCOMES: [&str; 27] = [
     "request_body",
     "reset",
     "response_timeout",
-    "retry_budget",
     "tls_failed",
     "upstream_busy",
     "other",
