@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -164,7 +164,6 @@ impl AddedFields {
             fields.insert(CONNECTION, HeaderValue::from_static("te"));
             added.connection = true;
         }
-        join_cookies(fields);
         added
     }
 
@@ -178,17 +177,6 @@ impl AddedFields {
         for (_, name) in names.into_iter().filter(|(is_added, _)| *is_added) {
             fields.remove(name);
         }
-    }
-}
-
-/// Joins cookies that HTTP/2 sent as several fields (RFC 9113, section 8.2.3).
-fn join_cookies(fields: &mut HeaderMap) {
-    if fields.get_all(COOKIE).iter().nth(1).is_none() {
-        return;
-    }
-    let crumbs: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
-        fields.insert(COOKIE, cookie);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Hop-by-hop fields (RFC 9110, section 7.6.1): they concern one connection and are not forwarded.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Version, request};
 use tollgate_rules::Identify;
@@ -46,9 +46,6 @@ pub(super) fn remove_from_request(
     if upgrade.is_some() && has_body {
         return Err(UPGRADE_WITH_BODY);
     }
-    if head.version == Version::HTTP_2 {
-        join_cookies(&mut head.headers);
-    }
     let wants_trailers = head.headers.get_all(TE).iter().flat_map(list_items).any(is_trailers);
     remove_hop_fields(&mut head.headers, |_| true);
     if wants_trailers {
@@ -57,24 +54,10 @@ pub(super) fn remove_from_request(
     Ok(upgrade)
 }
 
-/// Joins the cookies that HTTP/2 allows to be sent one by one (RFC 9113, section 8.2.3): servers of HTTP/1.1 read one
-/// field.
-fn join_cookies(fields: &mut HeaderMap) {
-    let mut cookies = fields.get_all(COOKIE).iter();
-    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
-    let mut joined = first.as_bytes().to_vec();
-    for cookie in [second].into_iter().chain(cookies) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(cookie.as_bytes());
-    }
-    let joined = HeaderValue::from_bytes(&joined).expect("values joined are a value");
-    fields.insert(COOKIE, joined);
-}
-
 /// Removes the hop-by-hop fields of a response.
 pub(super) fn remove_from_response(fields: &mut HeaderMap) {
+    // hyper has read the chunks; a length beside them is wrong.
     if fields.contains_key(TRANSFER_ENCODING) {
-        // The body goes by its chunks, and this length is wrong or superfluous.
         fields.remove(CONTENT_LENGTH);
     }
     // No server means these, and without them the client could not read the response.
@@ -158,27 +141,6 @@ mod tests {
         let mut names: Vec<&str> = fields.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         names
-    }
-
-    #[test]
-    fn cookies_of_http2_become_one_field() {
-        for (version, cookies) in [(Version::HTTP_2, 1), (Version::HTTP_11, 3)] {
-            let mut head =
-                head(version, &[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")]);
-            remove_from_request(&mut head, &Identify::default(), false).unwrap();
-            assert_eq!(head.headers.get_all(COOKIE).iter().count(), cookies, "{version:?}");
-            if version == Version::HTTP_2 {
-                assert_eq!(head.headers[COOKIE], "a=1; b=2; c=3");
-            }
-        }
-    }
-
-    #[test]
-    fn a_response_has_a_length_or_chunks() {
-        let fields = [("content-length", "50"), ("transfer-encoding", "chunked"), ("x-end", "1")];
-        let mut head = head(Version::HTTP_11, &fields);
-        remove_from_response(&mut head.headers);
-        assert_eq!(names(&head.headers), ["x-end"]);
     }
 
     #[test]
