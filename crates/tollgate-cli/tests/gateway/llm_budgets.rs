@@ -65,7 +65,7 @@ impl ProviderForm {
 struct FakeProvider {
     upstream: RawUpstream,
     released: Arc<AtomicBool>,
-    /// Tokens of complete answers.
+    /// Tokens of answers that were not given up.
     spent: Arc<AtomicU64>,
 }
 
@@ -76,8 +76,7 @@ impl FakeProvider {
             let (released, spent) = (released.clone(), spent.clone());
             move |conversation| {
                 while conversation.read_request()?.is_some() {
-                    stream(conversation, form, &released)?;
-                    spent.fetch_add(USED_TOKENS, Ordering::Relaxed);
+                    stream(conversation, form, &released, &spent)?;
                 }
                 Ok(())
             }
@@ -90,12 +89,15 @@ fn stream(
     conversation: &mut RawConversation,
     form: ProviderForm,
     released: &AtomicBool,
+    spent: &AtomicU64,
 ) -> io::Result<()> {
     let head = "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     conversation.write(format!("HTTP/1.1 200 OK\r\n{head}").as_bytes())?;
     let chunk = |events: &str| format!("{:x}\r\n{events}\r\n", events.len()).into_bytes();
     conversation.write(&chunk(form.first_events()))?;
     until_true("the release", || released.load(Ordering::Relaxed) || conversation.is_stopped());
+    // Before the client can see the end.
+    spent.fetch_add(USED_TOKENS, Ordering::Relaxed);
     conversation.write(&chunk(form.last_events()))?;
     conversation.write(b"0\r\n\r\n")
 }

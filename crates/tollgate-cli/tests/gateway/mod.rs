@@ -12,6 +12,7 @@ mod http2_abuse;
 mod http2_clients;
 mod http2_corpus;
 mod http2_wire;
+mod llm_budgets;
 mod load;
 mod mutations;
 mod restarts;
