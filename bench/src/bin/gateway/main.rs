@@ -66,7 +66,8 @@ requests are allowed, and an answer other than 200 ends the run.
 CPU is the processor time of the proxy, user and system; ratios are taken within a round.
 
 Half load is an open load at half of the requests that one core can do by CPU time, over 64
-connections. The same load goes directly to the upstream; the table shows the differences.
+connections. The same load goes directly to the upstream; the table shows the differences. A round in
+which the direct load falls behind its schedule does not count: the machine is busy then.
 Memory is the growth of the proxy's resident set by 2,000 connections after one request on each.
 Exits with 1 if a goal is missed or a requested contestant could not be measured.
 

@@ -20,6 +20,9 @@ pub(crate) const IDLE_CONNECTIONS: usize = 2_000;
 /// Connections of the open load: enough that requests rarely wait for one.
 const PACED_CONNECTIONS: usize = 64;
 
+/// Least part of the scheduled requests that the direct load must do for a round to count.
+const PACE_KEPT_LEAST: f64 = 0.95;
+
 /// The duration and number of samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatewayEffort {
@@ -34,7 +37,7 @@ pub(crate) struct GatewayLoad<'a> {
     pub(crate) effort: GatewayEffort,
 }
 
-/// Latency that a proxy adds at half load, in microseconds.
+/// Latency that a proxy adds at half load, in microseconds; `None` if the machine was too busy in every round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddedLatency {
     pub(crate) requests_per_s: f64,
@@ -70,7 +73,11 @@ impl GatewayLoad<'_> {
         let mut pairs = Vec::with_capacity(self.effort.rounds);
         for _ in 0..self.effort.rounds {
             let through = self.paced_sample(&through, requests_per_s)?;
-            pairs.push((through, self.paced_sample(&direct, requests_per_s)?));
+            let direct = self.paced_sample(&direct, requests_per_s)?;
+            // If not even the direct load keeps its pace, the machine is busy with something else.
+            if direct.requests_per_s >= requests_per_s * PACE_KEPT_LEAST {
+                pairs.push((through, direct));
+            }
         }
         let added = |us: fn(&ServerSample) -> f64| {
             Figure::from_values(pairs.iter().map(|(through, direct)| us(through) - us(direct)))

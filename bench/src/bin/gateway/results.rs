@@ -28,13 +28,14 @@ impl GatewayResults {
         let columns = ["contestant", "requests/s", "p50 us", "p99 us", "p99 min to max"];
         let mut table = BenchTable::new(title, style, &columns);
         for (name, added) in &self.added {
-            let (Some(p50), Some(p99)) = (added.p50_us, added.p99_us) else { continue };
+            let median = |it: Option<Figure>| it.map_or("too busy".into(), |it| signed(it.median));
+            let range = |it: Figure| format!("{} to {}", signed(it.min), signed(it.max));
             table.row([
                 (*name).to_owned(),
                 thousands(added.requests_per_s as u64),
-                signed(p50.median),
-                signed(p99.median),
-                format!("{} to {}", signed(p99.min), signed(p99.max)),
+                median(added.p50_us),
+                median(added.p99_us),
+                added.p99_us.map_or("-".into(), range),
             ]);
         }
         table

@@ -15,7 +15,7 @@ mod stores;
 use std::sync::Arc;
 
 use tollgate::Micros;
-use tollgate_rules::{RuleSet, Verdict};
+use tollgate_rules::{RuleSet, SettlementOutcome, SettlementTally, Verdict};
 
 use crate::listeners::connection_caps::ConnectionCaps;
 use crate::listeners::service::ListenerMetrics;
@@ -141,6 +141,7 @@ impl Metrics {
         )
         .sample(&[("result", "verified")], tokens.verified)
         .sample(&[("result", "rejected")], tokens.rejected);
+        settlements(page, self.gatekeeper.settlements());
     }
 
     fn store(&self, page: &mut MetricsPage) {
@@ -244,6 +245,38 @@ fn decisions(page: &mut MetricsPage, rules: &RuleSet) {
             family.sample(&[("rule", OTHER_RULES), ("outcome", verdict.name())], count);
         }
     }
+}
+
+/// Costs that were settled by a response.
+fn settlements(page: &mut MetricsPage, tally: &SettlementTally) {
+    let help =
+        "Costs that the response to a request was to show, by the place where they were found.";
+    let mut settled = page.family("tollgate_settlements_total", MetricKind::Counter, help);
+    let mut unreadable = Vec::new();
+    for outcome in SettlementOutcome::ALL {
+        let found_in = match outcome {
+            SettlementOutcome::Header => "header",
+            SettlementOutcome::Bytes => "bytes",
+            SettlementOutcome::Json => "json",
+            SettlementOutcome::Unreadable(reason) => {
+                unreadable.push((reason.name(), tally.count(outcome)));
+                continue;
+            }
+        };
+        settled.sample(&[("found_in", found_in)], tally.count(outcome));
+    }
+    let help = "Costs that the response did not show, by reason.";
+    let mut family =
+        page.family("tollgate_settlements_unreadable_total", MetricKind::Counter, help);
+    for (reason, count) in unreadable {
+        family.sample(&[("reason", reason)], count);
+    }
+    page.single_sample(
+        "tollgate_settlements_broken_total",
+        MetricKind::Counter,
+        tally.broken(),
+        "Responses that ended early and were settled by the part that was seen.",
+    );
 }
 
 fn reloads(page: &mut MetricsPage, status: &RulesStatus, rules: usize) {

@@ -22,9 +22,9 @@ use tokio::task::AbortHandle;
 use super::body::{BodyProgress, BodyStreamError, OutgoingBody, UpstreamBody};
 use super::connector::UpstreamStream;
 use super::error::ForwardError;
-use super::exchange::{IdleTimer, UpstreamExchange};
+use super::exchange::UpstreamExchange;
 use super::forwarder::ForwardedResponse;
-use super::pool::{self, ConnectionPermit};
+use super::pool::{self, PoolPermit};
 use super::server::UpstreamServer;
 
 /// Maximum bytes of the head of a response.
@@ -36,7 +36,7 @@ pub(crate) struct Http1Connection {
     task: AbortHandle,
     server: Arc<UpstreamServer>,
     /// `None` while the connection is idle.
-    pub(super) permit: Option<ConnectionPermit>,
+    pub(super) permit: Option<PoolPermit>,
 }
 
 impl Drop for Http1Connection {
@@ -57,7 +57,7 @@ impl Http1Connection {
     pub(super) async fn open(
         stream: UpstreamStream,
         server: &Arc<UpstreamServer>,
-        permit: Option<ConnectionPermit>,
+        permit: Option<PoolPermit>,
     ) -> Result<Http1Connection, ForwardError> {
         let (sender, task) = match stream {
             UpstreamStream::Plain(stream) => Http1Connection::start(stream).await?,
@@ -125,8 +125,7 @@ impl Http1Connection {
             return Err(SendFailure { error: ForwardError::InvalidResponse, unsent: None });
         }
         let (head, incoming) = response.into_parts();
-        let idle = IdleTimer::new(exchange.idle_timeout());
-        let mut body = Http1Body { incoming, connection: Some((self, sent)), exchange, idle };
+        let mut body = Http1Body { incoming, connection: Some((self, sent)), exchange };
         let body = match body.incoming.is_end_stream() {
             true => {
                 body.finish();
@@ -186,7 +185,6 @@ pub(crate) struct Http1Body {
     /// The connection, and the progress of the request's body; `None` once the response's body has ended.
     connection: Option<(Http1Connection, Option<Arc<BodyProgress>>)>,
     exchange: UpstreamExchange,
-    idle: IdleTimer,
 }
 
 impl Http1Body {
@@ -194,8 +192,7 @@ impl Http1Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let polled = Pin::new(&mut self.incoming).poll_frame(context);
-        let frame = ready!(self.idle.watch(polled, context));
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.finish(),
@@ -204,7 +201,7 @@ impl Http1Body {
                 self.exchange.record_failure();
             }
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     /// Gives the connection back to the pool, unless the request is still being sent.

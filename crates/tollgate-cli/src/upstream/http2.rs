@@ -19,10 +19,10 @@ use tokio::task::AbortHandle;
 use super::body::{BodyStreamError, OutgoingBody, UpstreamBody};
 use super::connector::UpstreamStream;
 use super::error::ForwardError;
-use super::exchange::{IdleTimer, UpstreamExchange};
+use super::exchange::UpstreamExchange;
 use super::forwarder::ForwardedResponse;
 use super::http1::SendFailure;
-use super::pool::ConnectionPermit;
+use super::pool::PoolPermit;
 use super::server::UpstreamServer;
 
 /// Most requests on one connection at once. A server that allows fewer lets them wait.
@@ -45,7 +45,7 @@ pub(super) struct Http2Connection {
     streams: AtomicUsize,
     /// True if a request began since the last sweep.
     was_used: AtomicBool,
-    _permit: Option<ConnectionPermit>,
+    _permit: Option<PoolPermit>,
 }
 
 impl Drop for Http2Connection {
@@ -58,7 +58,7 @@ impl Http2Connection {
     /// Speaks HTTP/2 on a new connection.
     pub(super) async fn open(
         stream: UpstreamStream,
-        permit: Option<ConnectionPermit>,
+        permit: Option<PoolPermit>,
     ) -> Result<Arc<Http2Connection>, ForwardError> {
         let (sender, task) = match stream {
             UpstreamStream::Plain(stream) => Http2Connection::start(stream).await?,
@@ -127,13 +127,12 @@ impl Http2Stream {
     ) -> Result<ForwardedResponse, SendFailure> {
         let response = self.send_only(request, exchange.server()).await?;
         let (head, incoming) = response.into_parts();
-        let idle = IdleTimer::new(exchange.idle_timeout());
         let body = match incoming.is_end_stream() {
             true => {
                 exchange.record_success();
                 UpstreamBody::Whole(Bytes::new())
             }
-            false => UpstreamBody::Http2(Http2Body { incoming, exchange, idle, _stream: self }),
+            false => UpstreamBody::Http2(Http2Body { incoming, exchange, _stream: self }),
         };
         Ok(ForwardedResponse { response: Response::from_parts(head, body), tunnel: None })
     }
@@ -184,7 +183,6 @@ fn path_of(request: &Request<OutgoingBody>) -> PathAndQuery {
 pub(crate) struct Http2Body {
     incoming: Incoming,
     exchange: UpstreamExchange,
-    idle: IdleTimer,
     _stream: Http2Stream,
 }
 
@@ -193,14 +191,13 @@ impl Http2Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let polled = Pin::new(&mut self.incoming).poll_frame(context);
-        let frame = ready!(self.idle.watch(polled, context));
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.exchange.record_success(),
             Some(Err(_)) => self.exchange.record_failure(),
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     pub(super) fn is_end_stream(&self) -> bool {

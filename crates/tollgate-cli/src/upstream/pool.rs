@@ -51,7 +51,7 @@ struct ServerPool {
     /// Number of permits.
     in_use: usize,
     /// Requests that wait for a permit. Bound: [`WAITING_MAX`].
-    waiting: VecDeque<oneshot::Sender<ConnectionPermit>>,
+    waiting: VecDeque<oneshot::Sender<PoolPermit>>,
     /// Held while an HTTP/2 connection opens, so that requests share it.
     opening: Arc<Mutex<()>>,
 }
@@ -68,13 +68,13 @@ impl ServerPool {
 }
 
 /// The right to use a connection to a server. It is passed to the first request that waits when it is dropped.
-pub(super) struct ConnectionPermit {
+pub(super) struct PoolPermit {
     server: u64,
     /// False once it was given back.
     counts: bool,
 }
 
-impl Drop for ConnectionPermit {
+impl Drop for PoolPermit {
     fn drop(&mut self) {
         while self.counts {
             // The thread may be about to end, without a pool.
@@ -86,7 +86,7 @@ impl Drop for ConnectionPermit {
                 waiting
             });
             let Ok(Some(waiting)) = waiting else { return };
-            let passed_on = ConnectionPermit { server: self.server, counts: true };
+            let passed_on = PoolPermit { server: self.server, counts: true };
             match waiting.send(passed_on) {
                 Ok(()) => return,
                 // That request is gone: the permit is for the next one.
@@ -101,8 +101,8 @@ pub(super) async fn permit(
     server: &UpstreamServer,
     most: usize,
     wait: Duration,
-) -> Result<ConnectionPermit, ForwardError> {
-    let permit = || ConnectionPermit { server: server.id, counts: true };
+) -> Result<PoolPermit, ForwardError> {
+    let permit = || PoolPermit { server: server.id, counts: true };
     let waiting = POOL.with_borrow_mut(|pool| {
         let pool = pool.servers.entry(server.id).or_default();
         if pool.in_use < most && pool.waiting.is_empty() {

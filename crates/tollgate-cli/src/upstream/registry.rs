@@ -27,6 +27,13 @@ pub(crate) struct UpstreamState {
 }
 
 impl UpstreamState {
+    /// Number of servers, and of those that get requests now.
+    pub(crate) fn server_counts(&self) -> (usize, usize) {
+        let is_available =
+            |server: &&Arc<UpstreamServer>| server.health.is_available(&clock::now_ms);
+        (self.servers.len(), self.servers.iter().filter(is_available).count())
+    }
+
     /// Creates an upstream, which keeps the servers, the counts and the TLS configuration of the one before it.
     pub(super) fn new(
         settings: &Arc<UpstreamSettings>,

@@ -9,7 +9,7 @@ use super::GatewayParts;
 use super::exchange::Exchange;
 use crate::listeners::service::ListenerMetrics;
 use crate::metrics::exposition::{MetricKind, MetricValue, MetricsPage};
-use crate::upstream::counters::OutcomeCounts;
+use crate::upstream::counters::{RequestOutcomes, UpstreamCounters};
 use crate::upstream::registry::UpstreamState;
 
 const BEGUN: usize = 0;
@@ -24,7 +24,7 @@ const TUNNELS_CLOSED: usize = 5;
 pub(super) struct GatewayMetrics {
     counts: StripedCounters<6>,
     /// Requests that reached no upstream.
-    unforwarded: OutcomeCounts,
+    unforwarded: RequestOutcomes,
 }
 
 impl GatewayMetrics {
@@ -89,29 +89,71 @@ impl ListenerMetrics for GatewayParts {
         let mut bytes = page.family("tollgate_gateway_body_bytes_total", MetricKind::Counter, help);
         bytes.sample(&[("direction", "received")], counts[RECEIVED]);
         bytes.sample(&[("direction", "sent")], counts[SENT]);
-        self.write_waits(page, &upstreams);
+        write_waits(page, &upstreams);
+        write_servers(page, &upstreams);
         self.write_queue(page);
     }
 }
 
-impl GatewayParts {
-    fn write_waits(&self, page: &mut MetricsPage, upstreams: &[Arc<UpstreamState>]) {
-        let help = "Responses of upstreams.";
-        let name = "tollgate_gateway_upstream_responses_total";
-        let mut responses = page.family(name, MetricKind::Counter, help);
-        for upstream in upstreams {
-            let labels = [("upstream", &*upstream.settings.name)];
-            responses.sample(&labels, upstream.counters.waits().0);
-        }
-        let help = "Time from the head of a request to the head of its response.";
-        let name = "tollgate_gateway_upstream_wait_seconds_total";
-        let mut waits = page.family(name, MetricKind::Counter, help);
-        for upstream in upstreams {
-            let labels = [("upstream", &*upstream.settings.name)];
-            waits.sample(&labels, MetricValue::Micros(upstream.counters.waits().1));
+fn write_waits(page: &mut MetricsPage, upstreams: &[Arc<UpstreamState>]) {
+    let help = "Responses of upstreams.";
+    let name = "tollgate_gateway_upstream_responses_total";
+    let mut responses = page.family(name, MetricKind::Counter, help);
+    for upstream in upstreams {
+        let labels = [("upstream", &*upstream.settings.name)];
+        responses.sample(&labels, upstream.counters.waits().0);
+    }
+    let help = "Time from the head of a request to the head of its response.";
+    let name = "tollgate_gateway_upstream_wait_seconds_total";
+    let mut waits = page.family(name, MetricKind::Counter, help);
+    for upstream in upstreams {
+        let labels = [("upstream", &*upstream.settings.name)];
+        waits.sample(&labels, MetricValue::Micros(upstream.counters.waits().1));
+    }
+}
+
+fn write_servers(page: &mut MetricsPage, upstreams: &[Arc<UpstreamState>]) {
+    let help = "Servers of upstreams, by whether they get requests.";
+    let mut servers = page.family("tollgate_gateway_servers", MetricKind::Gauge, help);
+    for upstream in upstreams {
+        let (all, available) = upstream.server_counts();
+        for (state, count) in [("available", available), ("ejected", all - available)] {
+            servers.sample(&[("upstream", &*upstream.settings.name), ("state", state)], count);
         }
     }
+    let families: [(&str, &str, CounterOf); 4] = [
+        ("tollgate_gateway_retries_total", "Requests that were sent again.", |counters| {
+            &counters.retries
+        }),
+        (
+            "tollgate_gateway_retries_refused_total",
+            "Requests that were not sent again, because the retry budget was spent.",
+            |counters| &counters.retries_refused,
+        ),
+        (
+            "tollgate_gateway_ejections_total",
+            "Times that a server got no more requests, because it failed.",
+            |counters| &counters.ejections,
+        ),
+        (
+            "tollgate_gateway_panics_total",
+            "Requests for which no server was available, so that any was tried.",
+            |counters| &counters.panics,
+        ),
+    ];
+    for (name, help, counter) in families {
+        let mut family = page.family(name, MetricKind::Counter, help);
+        for upstream in upstreams {
+            let count = counter(&upstream.counters).load(Ordering::Relaxed);
+            family.sample(&[("upstream", &*upstream.settings.name)], count);
+        }
+    }
+}
 
+/// Chooses a counter of an upstream.
+type CounterOf = fn(&UpstreamCounters) -> &AtomicU64;
+
+impl GatewayParts {
     fn write_queue(&self, page: &mut MetricsPage) {
         let help = "Requests that found no room at once: that waited, and that were refused.";
         let mut queued = page.family("tollgate_gateway_queue_total", MetricKind::Counter, help);
