@@ -24,7 +24,7 @@ pub(crate) use url::parse_host;
 pub struct GatewaySettings {
     /// Bound: [`GatewaySettings::UPSTREAMS_MAX`].
     upstreams: Vec<Arc<UpstreamSettings>>,
-    /// The routes in order; the first that matches wins. Bound: [`GatewaySettings::ROUTES_MAX`].
+    /// Routes in order; the first that matches wins. Bound: [`GatewaySettings::ROUTES_MAX`].
     routes: Vec<GatewayRoute>,
     /// The numbers of the routes by path.
     by_path: PathIndex,

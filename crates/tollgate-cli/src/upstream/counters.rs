@@ -44,9 +44,9 @@ pub(crate) fn outcome_of(status: StatusCode) -> &'static str {
 
 /// Requests by outcome.
 #[derive(Debug, Default)]
-pub(crate) struct ForwardOutcomes(StripedCounters<{ OUTCOMES.len() }>);
+pub(crate) struct RequestOutcomes(StripedCounters<{ OUTCOMES.len() }>);
 
-impl ForwardOutcomes {
+impl RequestOutcomes {
     pub(crate) fn count(&self, outcome: &str) {
         let index = OUTCOMES.iter().position(|one| *one == outcome);
         self.0.add(index.unwrap_or(OUTCOMES.len() - 1), 1);
@@ -65,7 +65,7 @@ const WAIT_US: usize = 1;
 /// Counts of one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamCounters {
-    pub(crate) outcomes: ForwardOutcomes,
+    pub(crate) outcomes: RequestOutcomes,
     /// Responses, and the time that they were waited for.
     waits: StripedCounters<2>,
     /// Requests that were sent again.
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_a_closed_set() {
-        let counts = ForwardOutcomes::default();
+        let counts = RequestOutcomes::default();
         for status in [101, 200, 204, 404, 503, 999] {
             counts.count(outcome_of(StatusCode::from_u16(status).unwrap()));
         }

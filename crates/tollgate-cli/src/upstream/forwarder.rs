@@ -18,7 +18,7 @@ use super::error::ForwardError;
 use super::exchange::UpstreamExchange;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::{Http2Connection, Http2Stream};
-use super::pool::{self, UpstreamPermit};
+use super::pool::{self, PoolPermit};
 use super::registry::UpstreamState;
 
 /// Most connections from the pool that one attempt tries: a server may have closed them while they were idle.
@@ -232,7 +232,7 @@ async fn open(
     upstream: &UpstreamState,
     number: usize,
     wanted: WantedVersion,
-    permit: Option<UpstreamPermit>,
+    permit: Option<PoolPermit>,
 ) -> Result<ReadyConnection, ForwardError> {
     let server = &upstream.servers[number];
     let (stream, is_http2) = connector::connect(upstream, server, wanted).await?;

@@ -24,7 +24,7 @@ use super::connector::UpstreamStream;
 use super::error::ForwardError;
 use super::exchange::UpstreamExchange;
 use super::forwarder::ForwardedResponse;
-use super::pool::{self, UpstreamPermit};
+use super::pool::{self, PoolPermit};
 use super::server::UpstreamServer;
 
 /// Maximum bytes of the head of a response.
@@ -36,7 +36,7 @@ pub(crate) struct Http1Connection {
     task: AbortHandle,
     server: Arc<UpstreamServer>,
     /// `None` while the connection is idle.
-    pub(super) permit: Option<UpstreamPermit>,
+    pub(super) permit: Option<PoolPermit>,
 }
 
 impl Drop for Http1Connection {
@@ -57,7 +57,7 @@ impl Http1Connection {
     pub(super) async fn open(
         stream: UpstreamStream,
         server: &Arc<UpstreamServer>,
-        permit: Option<UpstreamPermit>,
+        permit: Option<PoolPermit>,
     ) -> Result<Http1Connection, ForwardError> {
         let (sender, task) = match stream {
             UpstreamStream::Plain(stream) => Http1Connection::start(stream).await?,
@@ -192,8 +192,7 @@ impl Http1Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let polled = Pin::new(&mut self.incoming).poll_frame(context);
-        let frame = ready!(polled).map(|frame| frame.map_err(BodyStreamError::from));
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.finish(),
@@ -202,7 +201,7 @@ impl Http1Body {
                 self.exchange.record_failure();
             }
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     /// Gives the connection back to the pool, unless the request is still being sent.

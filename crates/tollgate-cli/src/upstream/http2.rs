@@ -22,7 +22,7 @@ use super::error::ForwardError;
 use super::exchange::UpstreamExchange;
 use super::forwarder::ForwardedResponse;
 use super::http1::SendFailure;
-use super::pool::UpstreamPermit;
+use super::pool::PoolPermit;
 use super::server::UpstreamServer;
 
 /// Most requests on one connection at once. A server that allows fewer lets them wait.
@@ -45,7 +45,7 @@ pub(super) struct Http2Connection {
     streams: AtomicUsize,
     /// True if a request began since the last sweep.
     was_used: AtomicBool,
-    _permit: Option<UpstreamPermit>,
+    _permit: Option<PoolPermit>,
 }
 
 impl Drop for Http2Connection {
@@ -58,7 +58,7 @@ impl Http2Connection {
     /// Speaks HTTP/2 on a new connection.
     pub(super) async fn open(
         stream: UpstreamStream,
-        permit: Option<UpstreamPermit>,
+        permit: Option<PoolPermit>,
     ) -> Result<Arc<Http2Connection>, ForwardError> {
         let (sender, task) = match stream {
             UpstreamStream::Plain(stream) => Http2Connection::start(stream).await?,
@@ -191,14 +191,13 @@ impl Http2Body {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
-        let polled = Pin::new(&mut self.incoming).poll_frame(context);
-        let frame = ready!(polled).map(|frame| frame.map_err(BodyStreamError::from));
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.exchange.record_success(),
             Some(Err(_)) => self.exchange.record_failure(),
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     pub(super) fn is_end_stream(&self) -> bool {

@@ -55,7 +55,7 @@ struct ServerPool {
     /// Number of permits.
     in_use: usize,
     /// Requests that wait for a permit. Bound: [`WAITING_MAX`].
-    waiting: VecDeque<oneshot::Sender<UpstreamPermit>>,
+    waiting: VecDeque<oneshot::Sender<PoolPermit>>,
     /// Held while an HTTP/2 connection opens, so that requests share it.
     opening: Arc<Mutex<()>>,
 }
@@ -73,13 +73,13 @@ impl ServerPool {
 }
 
 /// The right to use a connection to a server. It is passed to the first request that waits when it is dropped.
-pub(super) struct UpstreamPermit {
+pub(super) struct PoolPermit {
     server: u64,
     /// False once it was given back.
     counts: bool,
 }
 
-impl Drop for UpstreamPermit {
+impl Drop for PoolPermit {
     fn drop(&mut self) {
         while self.counts {
             // The thread may be about to end, without a pool.
@@ -91,7 +91,7 @@ impl Drop for UpstreamPermit {
                 waiting
             });
             let Ok(Some(waiting)) = waiting else { return };
-            let passed_on = UpstreamPermit { server: self.server, counts: true };
+            let passed_on = PoolPermit { server: self.server, counts: true };
             match waiting.send(passed_on) {
                 Ok(()) => return,
                 // That request is gone: the permit is for the next one.
@@ -106,8 +106,8 @@ pub(super) async fn permit(
     server: &UpstreamServer,
     most: usize,
     wait: Duration,
-) -> Result<UpstreamPermit, ForwardError> {
-    let permit = || UpstreamPermit { server: server.id, counts: true };
+) -> Result<PoolPermit, ForwardError> {
+    let permit = || PoolPermit { server: server.id, counts: true };
     let waiting = POOL.with_borrow_mut(|pool| {
         let pool = pool.servers.entry(server.id).or_default();
         if pool.in_use < most && pool.waiting.is_empty() {

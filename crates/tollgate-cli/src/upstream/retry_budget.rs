@@ -9,6 +9,9 @@ const RETRY_PARTS: u64 = 100_000;
 /// The most retries that are saved up.
 const SAVED_MAX: u64 = 100;
 
+/// Retries that a new budget has: enough for the failures that lead to an ejection.
+const AT_FIRST: u64 = 10;
+
 /// Retries in each second that are allowed beside the share, so that a quiet upstream has retries as well.
 const PER_SECOND: u64 = 3;
 
@@ -27,9 +30,9 @@ struct BudgetState {
 }
 
 impl RetryBudget {
-    /// A budget with the retries of one second.
+    /// A budget with a few retries.
     pub(super) fn new(requests: u64, now_ms: u64) -> RetryBudget {
-        let parts = PER_SECOND * RETRY_PARTS;
+        let parts = AT_FIRST * RETRY_PARTS;
         RetryBudget(Mutex::new(BudgetState { parts, requests, at_ms: now_ms }))
     }
 
@@ -66,7 +69,7 @@ mod tests {
         let budget = RetryBudget::new(0, 0);
         // Percent, requests so far, the time; retries
         let rows = [
-            (10, 0, 0, 3),
+            (10, 0, 0, 10),
             (10, 9, 0, 0),
             (10, 10, 0, 1),
             (10, 510, 0, 50),

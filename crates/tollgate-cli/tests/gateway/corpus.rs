@@ -120,8 +120,8 @@ fn check_forwarded(case: &CorpusCase, request: &StrictRequest) -> Result<(), Str
         return Err(format!("{name} is forwarded"));
     }
     // Whoever sends TE must nominate it.
-    let is_te = |value: &&str| value.eq_ignore_ascii_case("te") && has("te");
-    let connection = request.values("connection").iter().all(|value| is_te(&value));
+    let is_te = |value: &str| value.eq_ignore_ascii_case("te") && has("te");
+    let connection = request.values("connection").iter().all(|value| is_te(value));
     if !is_upgrade && (!connection || has("upgrade")) {
         return Err("Connection or Upgrade is forwarded".into());
     }

@@ -150,7 +150,7 @@ fn clients_that_leave_leave_nothing_behind() {
                     let mut client = WireClient::connect(gateway);
                     STAGES[number % STAGES.len()].play(&mut client);
                     // Every other one is a reset.
-                    if (number / STAGES.len() + thread) % 2 == 0 {
+                    if (number / STAGES.len() + thread).is_multiple_of(2) {
                         set_socket_linger(&client.stream, Some(Duration::ZERO)).expect("a socket");
                     }
                 }

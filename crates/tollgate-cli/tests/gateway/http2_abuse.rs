@@ -26,7 +26,7 @@ const STREAMS_MAX: usize = 100;
 const PLAIN: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "http"), (":authority", "app"), (":path", "/flood")];
 
-/// A pattern: its name, the first bytes of the connection after the preface, and the flood itself.
+/// A pattern: its name, and the flood.
 type AbusePattern = (&'static str, fn(&mut Http2Wire) -> io::Result<()>);
 
 const PATTERNS: [AbusePattern; 15] = [

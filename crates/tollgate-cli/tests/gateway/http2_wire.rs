@@ -105,11 +105,6 @@ impl Http2Wire {
         }
     }
 
-    /// Reads until the server closes the connection; panics if it does not.
-    pub(crate) fn read_to_close(&mut self) {
-        while self.read_frame().is_some() {}
-    }
-
     /// Reads one frame; `None` at the end of the connection.
     pub(crate) fn read_frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
         loop {

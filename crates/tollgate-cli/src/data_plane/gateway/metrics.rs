@@ -9,7 +9,7 @@ use super::GatewayParts;
 use super::exchange::Exchange;
 use crate::listeners::service::ListenerMetrics;
 use crate::metrics::exposition::{MetricKind, MetricValue, MetricsPage};
-use crate::upstream::counters::{ForwardOutcomes, UpstreamCounters};
+use crate::upstream::counters::{RequestOutcomes, UpstreamCounters};
 use crate::upstream::registry::UpstreamState;
 
 const BEGUN: usize = 0;
@@ -24,7 +24,7 @@ const TUNNELS_CLOSED: usize = 5;
 pub(super) struct GatewayMetrics {
     counts: StripedCounters<6>,
     /// Requests that reached no upstream.
-    unforwarded: ForwardOutcomes,
+    unforwarded: RequestOutcomes,
 }
 
 impl GatewayMetrics {
