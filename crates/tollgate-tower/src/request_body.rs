@@ -89,8 +89,16 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_readable = {
+            let body = request.body();
+            !body.is_end_stream() && body.size_hint().lower() <= REQUEST_BODY_BYTES_MAX
+        };
+        if !is_readable {
+            let future = self.inner.call(request.map(ReplayedBody::direct));
+            return RequestBodyFuture { state: ReadingState::Calling { future } };
+        }
         let (head, body) = request.into_parts();
-        let (head, reader) = self.reader(head, &body);
+        let (head, reader) = self.reader(head);
         let Some(reader) = reader else {
             let future = self.inner.call(Request::from_parts(head, ReplayedBody::direct(body)));
             return RequestBodyFuture { state: ReadingState::Calling { future } };
@@ -108,15 +116,9 @@ where
 }
 
 impl<S> RequestBodyService<S> {
-    /// A reader of the body, if it is needed and can be read.
-    fn reader(
-        &self,
-        head: request::Parts,
-        body: &impl Body,
-    ) -> (request::Parts, Option<Box<dyn RequestBodyReader>>) {
-        let is_readable =
-            !body.is_end_stream() && body.size_hint().lower() <= REQUEST_BODY_BYTES_MAX;
-        if !is_readable || self.config.exempts(&head) {
+    /// A reader of the body, if it is needed.
+    fn reader(&self, head: request::Parts) -> (request::Parts, Option<Box<dyn RequestBodyReader>>) {
+        if self.config.exempts(&head) {
             return (head, None);
         }
         let question = self.config.gate_request(head);

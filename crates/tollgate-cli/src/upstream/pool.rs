@@ -5,12 +5,11 @@
 //! opened only if none is idle, so that there are never more connections than permits.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot};
-use tokio::time::Instant;
 
 use super::error::ForwardError;
 use super::http1::Http1Connection;
@@ -20,6 +19,9 @@ use super::server::UpstreamServer;
 /// Time after which an idle connection is closed. Servers close theirs as well, some after 5 seconds; a connection that
 /// was closed is noticed when it is taken out.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// Sweeps within that time. A connection is closed by the first sweep after it.
+const SWEEPS_PER_IDLE_MAX: u64 = 2;
 
 /// Most idle connections to one server.
 const IDLE_CONNECTIONS_MAX: usize = 256;
@@ -36,7 +38,9 @@ thread_local! {
 struct WorkerPool {
     /// Connections by the id of their server. Bound: one entry for each server that was used within the last
     /// [`IDLE_MAX`].
-    servers: HashMap<u64, ServerPool>,
+    servers: BTreeMap<u64, ServerPool>,
+    /// Number of sweeps so far: the clock of idle connections.
+    sweeps: u64,
     /// True once the task that closes old connections runs.
     has_sweeper: bool,
 }
@@ -58,7 +62,8 @@ struct ServerPool {
 
 struct IdleConnection {
     connection: Http1Connection,
-    since: Instant,
+    /// Number of sweeps before it became idle.
+    since: u64,
 }
 
 impl ServerPool {
@@ -137,11 +142,12 @@ pub(super) fn put(mut connection: Http1Connection) {
     let permit = connection.permit.take();
     let left = POOL.with_borrow_mut(|pool| {
         pool.start_sweeper();
+        let since = pool.sweeps;
         let idle = &mut pool.servers.entry(connection.server_id()).or_default().idle;
         if idle.len() >= IDLE_CONNECTIONS_MAX {
             return Some(connection);
         }
-        idle.push(IdleConnection { connection, since: Instant::now() });
+        idle.push(IdleConnection { connection, since });
         None
     });
     drop((left, permit));
@@ -181,10 +187,13 @@ impl WorkerPool {
     }
 
     /// Removes connections that were idle for long, and returns them: their permits need the pool.
-    fn remove_idle(&mut self, now: Instant) -> Vec<Arc<Http2Connection>> {
+    fn remove_idle(&mut self) -> Vec<Arc<Http2Connection>> {
+        self.sweeps += 1;
+        // The first of these sweeps may have come just after the connection became idle.
+        let oldest = self.sweeps.saturating_sub(SWEEPS_PER_IDLE_MAX);
         let mut old = Vec::new();
         for server in self.servers.values_mut() {
-            server.idle.retain(|one| now.duration_since(one.since) < IDLE_MAX);
+            server.idle.retain(|one| one.since >= oldest);
             old.extend(server.http2.extract_if(.., |one| one.is_closed() || one.was_idle()));
         }
         self.servers.retain(|_, server| !server.is_unused());
@@ -195,8 +204,8 @@ impl WorkerPool {
 /// Closes old connections for as long as the worker runs.
 async fn sweep() {
     loop {
-        tokio::time::sleep(IDLE_MAX / 2).await;
-        let old = POOL.with_borrow_mut(|pool| pool.remove_idle(Instant::now()));
+        tokio::time::sleep(IDLE_MAX / SWEEPS_PER_IDLE_MAX as u32).await;
+        let old = POOL.with_borrow_mut(WorkerPool::remove_idle);
         drop(old);
     }
 }

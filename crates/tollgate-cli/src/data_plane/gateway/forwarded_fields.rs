@@ -72,7 +72,9 @@ impl ForwardedValues {
             true => field_value(format!("for={node};host=\"{name}\";proto={scheme}")),
             false => field_value(format!("for={node};host={name};proto={scheme}")),
         };
-        *last = Some((host.clone(), element.clone()));
+        // A copy: a clone would keep the whole buffer that hyper has read the request into.
+        let host = HeaderValue::from_bytes(host.as_bytes()).expect("it was a value before");
+        *last = Some((host, element.clone()));
         element
     }
 }
