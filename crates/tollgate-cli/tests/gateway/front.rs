@@ -293,7 +293,11 @@ fn the_example_does_what_its_readme_says() {
 fn a_slow_body_of_grpc_is_waited_for_and_others_are_not() {
     let upstream = RawUpstream::recorder();
     let flags = ["--workers", "1", "--body-timeout", "50ms"];
-    let gateway = GatewayProcess::start_with(upstream.address(), COUNTING_RULES, &flags);
+    // gRPC would go to the upstream by HTTP/2 otherwise.
+    let address = upstream.address();
+    let upstreams =
+        format!("upstreams: {{ app: {{ addresses: ['http://{address}'], version: http1 }} }}\n");
+    let gateway = GatewayProcess::start_routed(&(upstreams + COUNTING_RULES), &flags);
     let send = |kind: &str| {
         let mut client = WireClient::connect(gateway.address());
         let head = format!("content-type: {kind}\r\ncontent-length: 5\r\n\r\nhel");

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::header::{CONNECTION, EXPECT, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderMap, HeaderValue, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body as _;
@@ -154,6 +154,7 @@ fn prepare(
     if upstream.host == UpstreamHost::Upstream {
         head.headers.remove(HOST);
     }
+    join_cookies(&mut head.headers);
     let path = head.uri.path_and_query().cloned();
     head.uri = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
     head.version = Version::HTTP_11;
@@ -161,6 +162,16 @@ fn prepare(
     if let Some(RequestedUpgrade(protocol)) = upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// Joins the lines of `Cookie`: HTTP/2 may split it, but HTTP/1.1 has one (RFC 9113, section 8.2.3).
+fn join_cookies(fields: &mut HeaderMap) {
+    let mut lines = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let lines: Vec<&[u8]> = [first, second].into_iter().chain(lines).collect();
+    if let Ok(cookie) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        fields.insert(COOKIE, cookie);
     }
 }
 
@@ -198,6 +209,23 @@ fn host_of(head: &request::Parts) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cookies_become_one_line() {
+        let rows: [(&[&str], &[&str]); 3] = [
+            (&[], &[]),
+            (&["a=1; b=2"], &["a=1; b=2"]),
+            (&["a=1", "b=2", "c=3"], &["a=1; b=2; c=3"]),
+        ];
+        for (lines, want) in rows {
+            let mut fields = HeaderMap::new();
+            for line in lines {
+                fields.append(COOKIE, line.parse().unwrap());
+            }
+            join_cookies(&mut fields);
+            assert_eq!(fields.get_all(COOKIE).iter().collect::<Vec<_>>(), want);
+        }
+    }
 
     #[test]
     fn routes_are_found_by_the_host_alone() {
