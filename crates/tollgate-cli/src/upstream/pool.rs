@@ -73,6 +73,7 @@ impl ServerPool {
 }
 
 /// The right to use a connection to a server. It is passed to the first request that waits when it is dropped.
+#[derive(Debug)]
 pub(super) struct PoolPermit {
     server: u64,
     /// False once it was given back.
@@ -81,7 +82,10 @@ pub(super) struct PoolPermit {
 
 impl Drop for PoolPermit {
     fn drop(&mut self) {
-        while self.counts {
+        if !self.counts {
+            return;
+        }
+        loop {
             // The thread may be about to end, without a pool.
             let waiting = POOL.try_with(|pool| {
                 let mut pool = pool.borrow_mut();
@@ -225,8 +229,8 @@ mod tests {
     #[tokio::test]
     async fn permits_are_bounded_and_passed_on_in_order() {
         let server = UpstreamServer::new(UpstreamUrl::parse("http://127.0.0.1").unwrap());
-        let one = permit(&server, 2, HOUR).await.ok().expect("the first");
-        let two = permit(&server, 2, HOUR).await.ok().expect("the second");
+        let one = permit(&server, 2, HOUR).await.expect("the first");
+        let two = permit(&server, 2, HOUR).await.expect("the second");
         let late = permit(&server, 2, Duration::ZERO).await;
         assert_eq!(late.err(), Some(ForwardError::UpstreamBusy));
         let mut context = Context::from_waker(Waker::noop());
@@ -247,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_left_the_line_leaves_its_permit_to_the_next() {
         let server = UpstreamServer::new(UpstreamUrl::parse("http://127.0.0.1").unwrap());
-        let one = permit(&server, 1, HOUR).await.ok().expect("the first");
+        let one = permit(&server, 1, HOUR).await.expect("the first");
         let mut context = Context::from_waker(Waker::noop());
         let mut next = Box::pin(permit(&server, 1, HOUR));
         let mut last = Box::pin(permit(&server, 1, HOUR));

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderMap, HeaderValue, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response, StatusCode, Version, request};
@@ -51,14 +52,13 @@ impl ProxyService {
         &self,
         head: &request::Parts,
         gateway: &Arc<GatewaySettings>,
-    ) -> Result<Arc<UpstreamState>, Response<UpstreamBody>> {
+    ) -> Result<Arc<UpstreamState>, Box<Response<UpstreamBody>>> {
+        let refuse = |response: Response<Bytes>| Box::new(response.map(UpstreamBody::Whole));
         let host = host_of(head).map(str::to_ascii_lowercase);
         match self.parts.registry.find(gateway, host.as_deref(), head.uri.path()) {
             UpstreamMatch::Found(upstream) => Ok(upstream),
-            UpstreamMatch::NoRoute => Err(error_reply::no_route().map(UpstreamBody::Whole)),
-            UpstreamMatch::AmbiguousPath => {
-                Err(error_reply::not_forwarded(AMBIGUOUS_PATH).map(UpstreamBody::Whole))
-            }
+            UpstreamMatch::NoRoute => Err(refuse(error_reply::no_route())),
+            UpstreamMatch::AmbiguousPath => Err(refuse(error_reply::not_forwarded(AMBIGUOUS_PATH))),
         }
     }
 
@@ -128,7 +128,7 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
         let settings = rules.settings();
         let upstream = match self.find_upstream(&head, &settings.gateway) {
             Ok(upstream) => upstream,
-            Err(response) => return Box::pin(std::future::ready(Ok(response))),
+            Err(response) => return Box::pin(std::future::ready(Ok(*response))),
         };
         let exchange =
             head.extensions.remove::<Arc<Exchange>>().expect("the front has put it here");
