@@ -211,10 +211,12 @@ impl BodyFormat {
     }
 }
 
-/// Returns true for a media type in small letters, without parameters, whose text is one JSON document.
+/// Returns true for a media type in small letters, without parameters, whose text is one JSON document. The messages
+/// of gRPC are not, whatever they are encoded in.
 pub fn is_json(media_type: &str) -> bool {
+    let is_grpc = media_type.starts_with("application/grpc");
     media_type == "application/json"
-        || media_type.starts_with("application/") && media_type.ends_with("+json")
+        || media_type.starts_with("application/") && media_type.ends_with("+json") && !is_grpc
 }
 
 impl JsonNumbers {
@@ -256,11 +258,13 @@ impl JsonNumbers {
     /// The cost at a path.
     fn read(&self, path: &JsonPath, end: BodyEnd) -> Option<u64> {
         let (_, form, first) = self.forms.iter().find(|(known, ..)| known == path)?;
-        let content_events = match end {
-            BodyEnd::Complete => 0,
-            BodyEnd::Broken => self.content_events,
+        let cost = form.cost(&self.last[*first..], self.content_events)?;
+        // Each document of a stream was at least one token, whatever its last number says.
+        let seen = match (end, form) {
+            (BodyEnd::Broken, UsageForm::Tokens) => self.documents,
+            _ => 0,
         };
-        form.cost(&self.last[*first..], content_events)
+        Some(cost.max(seen))
     }
 }
 

@@ -7,6 +7,11 @@
 
 use http::{HeaderName, response};
 
+/// A mark in the extensions of a response that is not the answer to the request, such as a proxy's 504: the work may
+/// have been done all the same, so the first charge stands and nothing is read from the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeStands;
+
 /// A function that finds the true cost of a request in its response; `None` keeps the first charge.
 pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 

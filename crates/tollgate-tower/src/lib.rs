@@ -79,6 +79,7 @@ mod grpc;
 mod header_text;
 
 pub use body::GatedBody;
+pub use charge::ChargeStands;
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;
 pub use gate::{Gate, GateAnswer, GateRequest};

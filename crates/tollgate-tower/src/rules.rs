@@ -26,6 +26,7 @@ use tollgate_rules::{
     RuleSet, RulesVersion, SettlementCharges, expect_ready,
 };
 
+use crate::charge::ChargeStands;
 use crate::gate::{
     Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
     GateVerdict, RequestBodyReader,
@@ -235,6 +236,9 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
 
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
         let AdmittedResponse { head, cost, is_tunnel, .. } = *response;
+        if cost.is_none() && head.extensions.get::<ChargeStands>().is_some() {
+            return None;
+        }
         let fields = ResponseFields(&head.headers);
         let response = ResponseFacts { status: head.status.as_u16(), headers: &fields, is_tunnel };
         let now = self.gatekeeper.now();

@@ -129,9 +129,9 @@ impl BoundListener {
         }
         self.listener.remove_name();
         // The handshake of these connections is done: closing the listener would reset them.
-        while let Ok(Ok((stream, peer))) =
-            tokio::time::timeout(Duration::ZERO, self.listener.accept()).await
-        {
+        for _ in 0..BACKLOG {
+            let accepted = tokio::time::timeout(Duration::ZERO, self.listener.accept()).await;
+            let Ok(Ok((stream, peer))) = accepted else { break };
             hand_over(stream, peer).await;
         }
     }

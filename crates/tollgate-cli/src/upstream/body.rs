@@ -29,11 +29,24 @@ pub(crate) struct BodyProgress {
     /// Pieces that were sent.
     pieces: AtomicU64,
     has_ended: AtomicBool,
+    /// True while the next piece is awaited from the client.
+    is_waiting: AtomicBool,
+    /// True if the client's body failed.
+    has_failed: AtomicBool,
 }
 
 impl BodyProgress {
     pub(super) fn pieces(&self) -> u64 {
         self.pieces.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the client is to blame that the request is not complete.
+    pub(super) fn is_held_up_by_client(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed) || self.is_waiting.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -77,6 +90,10 @@ impl Body for OutgoingBody {
             OutgoingBody::Empty => Poll::Ready(None),
             OutgoingBody::Stream { body, progress } => {
                 let polled = body.as_mut().poll_frame(context);
+                progress.is_waiting.store(polled.is_pending(), Ordering::Relaxed);
+                if matches!(polled, Poll::Ready(Some(Err(_)))) {
+                    progress.has_failed.store(true, Ordering::Relaxed);
+                }
                 let is_over = match &polled {
                     Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
                     Poll::Ready(None) => true,

@@ -24,6 +24,9 @@ use super::registry::UpstreamState;
 /// Most connections from the pool that one attempt tries: a server may have closed them while they were idle.
 const POOLED_TRIES_MAX: usize = 3;
 
+/// Longest wait until a connection from the pool is ready.
+const POOLED_READY_MAX: Duration = Duration::from_millis(100);
+
 /// Sends requests to upstreams. This is the seam: nobody else knows how upstreams are reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forwarder;
@@ -46,7 +49,7 @@ struct AttemptFailure {
     error: ForwardError,
     /// The request, if nothing of it was sent.
     unsent: Option<Request<OutgoingBody>>,
-    /// True if the connection was idle before: the server may have closed it for that reason alone.
+    /// True if the connection was an idle one of HTTP/1.1: the server may have closed it for that reason alone.
     was_pooled: bool,
 }
 
@@ -130,13 +133,17 @@ async fn attempt(
         };
         let this =
             exchange.take().unwrap_or_else(|| UpstreamExchange::begin(upstream, number, true));
+        let is_http1 = matches!(connection, ReadyConnection::Http1(_));
         let failure = match send(upstream, connection, request, this).await {
             Ok(response) => return Ok(response),
             Err(failure) => failure,
         };
         match failure.unsent {
             Some(unsent) if was_pooled => request = unsent,
-            unsent => return Err(AttemptFailure { error: failure.error, unsent, was_pooled }),
+            unsent => {
+                let was_pooled = was_pooled && is_http1;
+                return Err(AttemptFailure { error: failure.error, unsent, was_pooled });
+            }
         }
     }
     unreachable!("a new connection ends the loop")
@@ -171,11 +178,19 @@ async fn in_time(
     let mut pieces = 0;
     loop {
         if let Ok(answer) = tokio::time::timeout(timeout, answer.as_mut()).await {
-            return answer;
+            // hyper reports a body that failed as an error of the connection.
+            let has_failed = progress.is_some_and(|progress| progress.has_failed());
+            return answer.map_err(|failure| match has_failed {
+                true => SendFailure { error: ForwardError::RequestBody, unsent: None },
+                false => failure,
+            });
         }
         let pieces_now = progress.as_ref().map_or(0, |progress| progress.pieces());
         if pieces_now == pieces {
-            return Err(SendFailure { error: ForwardError::ResponseTimeout, unsent: None });
+            let is_client = progress.is_some_and(|progress| progress.is_held_up_by_client());
+            let error =
+                if is_client { ForwardError::RequestBody } else { ForwardError::ResponseTimeout };
+            return Err(SendFailure { error, unsent: None });
         }
         pieces = pieces_now;
     }
@@ -205,7 +220,8 @@ async fn connection_to(
         None => None,
         Some(opening) => {
             let opened = tokio::time::timeout(settings.connect_timeout, opening.lock()).await;
-            let opened = opened.map_err(|_| ForwardError::ConnectTimeout)?;
+            // Those in front of it wait for a stream or a connection.
+            let opened = opened.map_err(|_| ForwardError::UpstreamBusy)?;
             if let Some(stream) = take_stream() {
                 return Ok((ReadyConnection::Http2(stream), true));
             }
@@ -217,7 +233,9 @@ async fn connection_to(
         && may_be_pooled
         && let Some(mut idle) = pool::take(server)
     {
-        if idle.is_usable().await {
+        // A server that answered early may have stopped reading: its connection never becomes ready.
+        let is_usable = tokio::time::timeout(POOLED_READY_MAX, idle.is_usable()).await;
+        if is_usable == Ok(true) {
             idle.permit = Some(permit);
             return Ok((ReadyConnection::Http1(idle), true));
         }

@@ -12,7 +12,7 @@ use super::body::OutgoingBody;
 use super::forwarder;
 use super::registry::UpstreamState;
 
-/// Starts the checks of an upstream. They end when the upstream is dropped: a reload makes a new one.
+/// Starts the checks of an upstream. They end when a reload replaces it; long responses may keep the old one.
 pub(super) fn start(upstream: &Arc<UpstreamState>) {
     let Some(probe) = upstream.settings.health.clone() else {
         upstream.servers.iter().for_each(|server| server.health.forget_checks());
@@ -31,7 +31,7 @@ async fn check_all(upstream: Weak<UpstreamState>, probe: HealthProbe) {
         ticks.tick().await;
         // Bound: the servers of the upstream.
         let mut checks = JoinSet::new();
-        let Some(upstream) = upstream.upgrade() else { return };
+        let Some(upstream) = upstream.upgrade().filter(|it| !it.is_replaced()) else { return };
         for number in 0..upstream.servers.len() {
             checks.spawn(check_one(upstream.clone(), number));
         }
@@ -49,5 +49,8 @@ pub(super) async fn check_one(upstream: Arc<UpstreamState>, number: usize) {
     let answer = forwarder::check(&upstream, number, request);
     let answer = tokio::time::timeout(probe.timeout, answer).await;
     let is_good = matches!(answer, Ok(Ok(status)) if (200..400).contains(&status.as_u16()));
-    upstream.servers[number].health.record_check(is_good, probe);
+    // The servers may belong to the next version of the upstream already.
+    if !upstream.is_replaced() {
+        upstream.servers[number].health.record_check(is_good, probe);
+    }
 }

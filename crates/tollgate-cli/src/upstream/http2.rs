@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
@@ -12,7 +13,7 @@ use http::{Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
@@ -28,6 +29,9 @@ use super::server::UpstreamServer;
 /// Most requests on one connection at once. A server that allows fewer lets them wait.
 const STREAMS_MAX: usize = 100;
 
+/// Interval of pings on a connection with open streams, and the longest wait for the answer.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of the head of a response.
 const HEAD_BYTES_MAX: u32 = 64 << 10;
 
@@ -76,6 +80,9 @@ impl Http2Connection {
         builder.initial_stream_window_size(STREAM_WINDOW_BYTES);
         builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         builder.max_header_list_size(HEAD_BYTES_MAX);
+        // A server that vanished without closing is noticed.
+        builder.timer(TokioTimer::new());
+        builder.keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
         Ok((sender, tokio::spawn(async { drop(driver.await) }).abort_handle()))
     }

@@ -1,7 +1,7 @@
 //! The registry: the upstreams of the rules in force, with what is known about their servers. It follows the rules: a
 //! request that finds newer settings builds the registry again and keeps the servers whose URL stays.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -24,6 +24,8 @@ pub(crate) struct UpstreamState {
     budget: RetryBudget,
     /// Held while a server is ejected, so that at most half of them are.
     ejecting: Mutex<()>,
+    /// True once a reload has replaced it.
+    is_replaced: AtomicBool,
 }
 
 impl UpstreamState {
@@ -39,8 +41,14 @@ impl UpstreamState {
         settings: &Arc<UpstreamSettings>,
         before: Option<&UpstreamState>,
     ) -> UpstreamState {
+        // Connections that were verified by other settings must not be used any more.
+        let same_trust = before.filter(|state| {
+            let old = &state.settings;
+            (&old.ca_file, &old.server_name) == (&settings.ca_file, &settings.server_name)
+        });
         let server = |url: &UpstreamUrl| {
-            let known = before.and_then(|state| state.servers.iter().find(|one| one.url == *url));
+            let known =
+                same_trust.and_then(|state| state.servers.iter().find(|one| one.url == *url));
             known.cloned().unwrap_or_else(|| Arc::new(UpstreamServer::new(url.clone())))
         };
         let servers: Vec<_> = settings.addresses.iter().map(server).collect();
@@ -56,7 +64,13 @@ impl UpstreamState {
         let budget = RetryBudget::new(requests_of(&servers), clock::now_ms());
         let counters = before.map(|state| state.counters.clone()).unwrap_or_default();
         let (settings, ejecting) = (settings.clone(), Mutex::default());
-        UpstreamState { settings, servers, tls, counters, budget, ejecting }
+        let is_replaced = AtomicBool::new(false);
+        UpstreamState { settings, servers, tls, counters, budget, ejecting, is_replaced }
+    }
+
+    /// Returns true once a reload has replaced it.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
     }
 
     /// Takes a retry from the budget.
@@ -174,6 +188,7 @@ impl RegistryVersion {
         if let Some(url) = fallback {
             settings.add_fallback(Arc::new(UpstreamSettings::new("default", vec![url.clone()])));
         }
+        before.iter().for_each(|state| state.is_replaced.store(true, Ordering::Relaxed));
         let state = |upstream: &Arc<UpstreamSettings>| {
             let known = before.iter().find(|state| state.settings.name == upstream.name);
             let state = Arc::new(UpstreamState::new(upstream, known.map(|state| &**state)));

@@ -42,8 +42,8 @@ impl UsageForm {
         paths
     }
 
-    /// The cost by the numbers at these paths. An answer that was cut off has at least one output token for
-    /// each of its `content_events`.
+    /// The cost by the numbers at these paths. An answer that was cut off before its last number of output tokens has
+    /// at least one of them for each of its `content_events`.
     pub(super) fn cost(self, numbers: &[Option<u64>], content_events: u64) -> Option<u64> {
         if self == UsageForm::Number {
             return numbers[0];
@@ -57,8 +57,10 @@ impl UsageForm {
         }
         parts.iter().any(Option::is_some).then(|| {
             let [output, others @ ..] = parts.map(Option::unwrap_or_default);
+            let is_final = numbers[2].is_some();
+            let output = if is_final { output } else { output.max(content_events) };
             // Four numbers below 2^53 do not overflow.
-            (output.max(content_events) + others.iter().sum::<u64>()).min(MAX_EXACT)
+            (output + others.iter().sum::<u64>()).min(MAX_EXACT)
         })
     }
 }

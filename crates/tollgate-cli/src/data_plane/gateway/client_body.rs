@@ -18,6 +18,9 @@ use super::exchange::Exchange;
 use crate::listeners::request_body::DISCARD_BYTES_MAX;
 use crate::upstream::body::BodyStreamError;
 
+/// Pieces below this size are copied.
+const SMALL_PIECE_BYTES: usize = 2 << 10;
+
 /// Bytes that must arrive within each timeout.
 const BYTES_PER_TIMEOUT_MIN: usize = 1 << 10;
 
@@ -33,6 +36,8 @@ pub(super) struct ClientBody {
     must_discard: bool,
     /// The current timeout; `None` while bytes keep coming.
     timer: Option<Pin<Box<Sleep>>>,
+    /// True while the timer is that of `100 Continue`.
+    was_held: bool,
     /// Bytes since the timer was set.
     received: usize,
 }
@@ -44,7 +49,7 @@ impl ClientBody {
         must_discard: bool,
     ) -> ClientBody {
         let (incoming, exchange) = (Some(incoming), exchange.clone());
-        ClientBody { incoming, exchange, must_discard, timer: None, received: 0 }
+        ClientBody { incoming, exchange, must_discard, timer: None, was_held: false, received: 0 }
     }
 
     fn incoming(&mut self) -> Pin<&mut Incoming> {
@@ -54,10 +59,14 @@ impl ClientBody {
     /// Waits until the body may be asked for.
     fn poll_released(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.exchange.poll_body_released(context).is_ready() {
+            if std::mem::take(&mut self.was_held) {
+                self.timer = None;
+            }
             return Poll::Ready(());
         }
+        self.was_held = true;
         ready!(self.poll_timer(context, CONTINUE_WAIT_MAX));
-        self.timer = None;
+        (self.timer, self.was_held) = (None, false);
         self.exchange.release_body();
         Poll::Ready(())
     }
@@ -112,7 +121,7 @@ impl Body for ClientBody {
                     Some(trailers) => self.clean_trailers(trailers),
                     None => frame.data_ref().into_iter().for_each(|data| self.count(data)),
                 }
-                Poll::Ready(Some(Ok(frame)))
+                Poll::Ready(Some(Ok(frame.map_data(unshared))))
             }
             Poll::Ready(other) => Poll::Ready(other.map(|frame| frame.map_err(Into::into))),
         }
@@ -125,6 +134,12 @@ impl Body for ClientBody {
     fn size_hint(&self) -> SizeHint {
         self.incoming.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
     }
+}
+
+/// A small piece in memory of its own: it may wait until the whole body has been read, and would keep all of the buffer
+/// that hyper read it into.
+fn unshared(data: Bytes) -> Bytes {
+    if data.len() < SMALL_PIECE_BYTES { Bytes::copy_from_slice(&data) } else { data }
 }
 
 impl Drop for ClientBody {

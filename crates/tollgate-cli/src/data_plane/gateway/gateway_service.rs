@@ -217,7 +217,11 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
             }
             let protocol = &exchange.protocol;
             protocol.responses.count(response.status());
-            if version < Version::HTTP_2 && protocol.stopping.load(Ordering::Relaxed) {
+            let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if version < Version::HTTP_2
+                && !is_switching
+                && protocol.stopping.load(Ordering::Relaxed)
+            {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             response.headers_mut().insert(X_REQUEST_ID, exchange.id.clone());

@@ -14,7 +14,7 @@ use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tollgate_rules::gateway_settings::UpstreamHost;
 use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings};
-use tollgate_tower::{InnerLimitFields, ReplayedBody};
+use tollgate_tower::{ChargeStands, InnerLimitFields, ReplayedBody};
 use tower_service::Service;
 
 use super::GatewayParts;
@@ -86,7 +86,13 @@ impl ProxyService {
         let forwarded = self.forwarder.forward(upstream, request).await;
         let ForwardedResponse { mut response, tunnel } = match forwarded {
             Ok(forwarded) => forwarded,
-            Err(error) => return error_reply::upstream_failed(error).map(UpstreamBody::Whole),
+            Err(error) => {
+                let mut response = error_reply::upstream_failed(error).map(UpstreamBody::Whole);
+                if error.may_have_worked() {
+                    response.extensions_mut().insert(ChargeStands);
+                }
+                return response;
+            }
         };
         exchange.response_began();
         let switched = response.headers().get(UPGRADE).cloned();
