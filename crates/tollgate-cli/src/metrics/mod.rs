@@ -263,7 +263,7 @@ fn settlements(page: &mut MetricsPage, tally: &SettlementTally) {
                 continue;
             }
         };
-        settled.sample(&[("found_in", found_in)], tally.count(outcome));
+        settled.sample(&[("source", found_in)], tally.count(outcome));
     }
     let help = "Costs that the response did not show, by reason.";
     let mut family =

@@ -121,8 +121,8 @@ pub(crate) struct UpstreamRegistry {
     /// The upstream of `--upstream`, for requests that no route matches.
     fallback: Option<UpstreamUrl>,
     current: ArcSwap<RegistryVersion>,
-    /// Held while a version is built, so that no server is made twice.
-    building: Mutex<()>,
+    /// Held while a version is built, so that no server is made twice. True once health checks run.
+    building: Mutex<bool>,
 }
 
 /// The upstream of a request.
@@ -168,11 +168,22 @@ impl UpstreamRegistry {
     /// Builds the version for newer settings.
     #[cold]
     fn follow(&self, settings: &Arc<GatewaySettings>) {
-        let _building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_checks = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current.load();
         if !Arc::ptr_eq(&before.source, settings) {
             let version = RegistryVersion::new(settings, self.fallback.as_ref(), &before.upstreams);
+            if *has_checks {
+                version.upstreams.iter().for_each(health_check::start);
+            }
             self.current.store(Arc::new(version));
+        }
+    }
+
+    /// Starts the active health checks on the runtime of this thread, now and after each reload.
+    pub(crate) fn start_checks(&self) {
+        let mut has_checks = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *has_checks, true) {
+            self.current.load().upstreams.iter().for_each(health_check::start);
         }
     }
 }
@@ -191,9 +202,7 @@ impl RegistryVersion {
         before.iter().for_each(|state| state.is_replaced.store(true, Ordering::Relaxed));
         let state = |upstream: &Arc<UpstreamSettings>| {
             let known = before.iter().find(|state| state.settings.name == upstream.name);
-            let state = Arc::new(UpstreamState::new(upstream, known.map(|state| &**state)));
-            health_check::start(&state);
-            state
+            Arc::new(UpstreamState::new(upstream, known.map(|state| &**state)))
         };
         let upstreams = settings.upstreams().iter().map(state).collect();
         RegistryVersion { source: source.clone(), settings, upstreams }

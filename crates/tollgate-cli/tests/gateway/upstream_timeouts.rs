@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use testkit::peers::RawUpstream;
+use testkit::peers::{RawUpstream, Upstream};
 use testkit::wait::until_true;
 
-use super::gateway_process::GatewayProcess;
+use super::gateway_process::{COUNTING_RULES, GatewayProcess};
 use super::wire_client::WireClient;
 
 /// One upstream with short timeouts.
@@ -94,5 +94,31 @@ fn only_safe_methods_are_sent_again() {
         client.send(format!("{head}\r\n{body}").as_bytes());
         assert_eq!(client.read_reply(method).expect("an answer").status, 502, "{method} {body}");
         assert_eq!(upstream.accepted() - before, attempts, "{method} {body}");
+    }
+}
+
+#[test]
+fn active_checks_find_a_dead_server_without_a_request() {
+    let (alive, dead) = (Upstream::start(), testkit::net::free_address());
+    let rules = format!(
+        "
+upstreams:
+  app:
+    addresses: [\"http://{}\", \"http://{dead}\"]
+    retries: 0
+    eject: none
+    health: {{ path: /health, interval: 20ms, timeout: 10s, healthy: 1, unhealthy: 1 }}
+routes: [{{ path: '/{{*rest}}', upstream: app }}]
+{COUNTING_RULES}",
+        alive.address()
+    );
+    let gateway = GatewayProcess::start_routed(&rules, &[]);
+    let is_found = || {
+        let metrics = gateway.server.admin_get("/metrics", &[]).body;
+        metrics.contains(r#"tollgate_gateway_servers{upstream="app",state="available"} 1"#)
+    };
+    until_true("the dead server is found", is_found);
+    for _ in 0..30 {
+        assert_eq!(gateway.get("/").status, 200);
     }
 }

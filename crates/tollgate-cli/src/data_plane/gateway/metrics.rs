@@ -58,6 +58,10 @@ impl ListenerMetrics for GatewayParts {
     fn write(&self, page: &mut MetricsPage) {
         let counts = self.metrics.counts.sums();
         let upstreams = self.registry.upstreams();
+        if upstreams.is_empty() {
+            // There is no gateway.
+            return;
+        }
         let help = "Requests to the gateway, by upstream and outcome.";
         let mut requests =
             page.family("tollgate_gateway_requests_total", MetricKind::Counter, help);

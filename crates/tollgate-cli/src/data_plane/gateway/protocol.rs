@@ -65,6 +65,10 @@ impl Protocol for GatewayProtocol {
         &self.timeouts
     }
 
+    async fn background(self: Arc<Self>) {
+        self.parts.registry.start_checks();
+    }
+
     async fn serve<S>(
         self: Arc<Self>,
         stream: S,
