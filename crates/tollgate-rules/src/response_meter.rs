@@ -3,7 +3,7 @@
 //! It is fed the body in pieces of any size and keeps no copy: its memory does not depend on the body. JSON
 //! documents, one JSON document for each line, and server-sent events whose data is JSON can be read. In a
 //! stream, the last document with a number counts. A path that ends in `usage.total_tokens` also understands
-//! answers that report no total, see [`UsageForm`].
+//! answers that report no total, see `UsageForm`.
 
 mod usage;
 

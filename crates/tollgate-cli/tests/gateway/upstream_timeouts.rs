@@ -107,7 +107,7 @@ upstreams:
     addresses: [\"http://{}\", \"http://{dead}\"]
     retries: 0
     eject: none
-    health: {{ path: /health, interval: 20ms, timeout: 10s, healthy: 1, unhealthy: 1 }}
+    health: {{ path: /health, interval: 1s, timeout: 1s, healthy: 1, unhealthy: 1 }}
 routes: [{{ path: '/{{*rest}}', upstream: app }}]
 {COUNTING_RULES}",
         alive.address()

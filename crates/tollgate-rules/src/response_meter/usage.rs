@@ -64,3 +64,25 @@ impl UsageForm {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_was_not_reported_to_the_end_counts_by_its_events() {
+        let none = None;
+        // Total, output tokens at the end, output and input tokens at the beginning, events | cost
+        let rows = [
+            (Some(90), none, none, none, 9, Some(90)),
+            (none, Some(3), Some(1), Some(20), 9, Some(23)),
+            (none, none, Some(1), Some(20), 9, Some(29)),
+            (none, none, Some(12), Some(20), 9, Some(32)),
+            (none, none, none, none, 9, None),
+        ];
+        for (total, output, first_output, input, events, want) in rows {
+            let numbers = [total, none, output, first_output, none, input, none, none, none, none];
+            assert_eq!(UsageForm::Tokens.cost(&numbers, events), want);
+        }
+    }
+}
