@@ -221,7 +221,7 @@ impl OpenRequest {
 }
 
 /// Runs a step of an answer. `None` after a panic, which must end neither the connection nor the worker.
-fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(step)).ok()
 }
 

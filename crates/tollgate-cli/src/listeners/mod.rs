@@ -9,7 +9,7 @@ pub(crate) mod accept;
 pub(crate) mod activity_stream;
 pub(crate) mod address;
 pub(crate) mod allowance;
-mod answering;
+pub(crate) mod answering;
 mod call_deadline;
 pub(crate) mod connection;
 pub(crate) mod connection_caps;

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +30,7 @@ use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
 use super::request_id::{self, X_REQUEST_ID};
 use super::tunnel::Tunnel;
+use crate::listeners::answering::catch_panic;
 use crate::listeners::response_body::InFlightRequest;
 use crate::listeners::watchdog::ConnectionActivity;
 
@@ -230,9 +230,4 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
             Ok(response)
         })
     }
-}
-
-/// Runs a step of an answer. `None` after a panic, which must end neither the connection nor the worker.
-fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(step)).ok()
 }
