@@ -17,6 +17,7 @@ mod overrides;
 mod quantities;
 mod rule;
 mod settings;
+mod shaping;
 mod short_form;
 mod tiers;
 mod upstream;
