@@ -94,7 +94,7 @@ fn without_limits(
     context: CompileContext<'_>,
     node: &YamlNode,
 ) -> Option<(Vec<WrittenLimit>, TierLimits)> {
-    let bounds_work = ["concurrency", "websocket"].iter().any(|field| node.entry(field).is_some());
+    let bounds_work = ["concurrency", "fair", "websocket"].iter().any(|field| node.entry(field).is_some());
     if !bounds_work {
         // A misspelt field is reported for its name, not as missing.
         let is_misspelt = |entry: &YamlEntry| suggest(&entry.key, ["limits"].into_iter()).is_some();
