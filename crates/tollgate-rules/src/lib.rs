@@ -64,6 +64,10 @@ pub mod request_json;
 
 pub mod response_meter;
 
+pub mod fair;
+
+pub mod websocket_limits;
+
 pub mod rule;
 
 pub mod rule_set;

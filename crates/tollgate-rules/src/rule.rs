@@ -7,6 +7,7 @@ use tollgate::headers::PolicyName;
 use tollgate::{KeyBuf, Limit, Terms};
 
 use crate::cost_source::{ActualCost, CostEstimate};
+use crate::fair::Fair;
 use crate::import::ImportDetails;
 use crate::json_path::JsonPath;
 use crate::key_template::KeyTemplate;
@@ -16,6 +17,7 @@ use crate::normalized_facts::NormalizedFacts;
 use crate::own_refusal::OwnRefusal;
 use crate::path::{SpellingSet, spelling_numbers};
 use crate::pattern::EndpointMap;
+use crate::websocket_limits::WebSocketLimits;
 
 /// One rule, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,10 @@ pub struct Rule {
     pub store: Option<Box<str>>,
     /// At most so many reservations of one key at once.
     pub concurrency: Option<Concurrency>,
+    /// The queue in which requests wait their turn, instead of being refused.
+    pub fair: Option<Fair>,
+    /// The limits of WebSocket connections.
+    pub websocket: Option<Arc<WebSocketLimits>>,
     /// The response to refused clients, instead of a problem document.
     pub refusal: Option<Arc<OwnRefusal>>,
     /// Details of a rule from a file of envoyproxy/ratelimit. Only descriptors of its domain are
@@ -72,6 +78,8 @@ impl Rule {
             terms: Terms::default(),
             store: None,
             concurrency: None,
+            fair: None,
+            websocket: None,
             refusal: None,
             imported: None,
         }
@@ -82,6 +90,8 @@ impl Rule {
     pub(crate) fn cost_of(&self, seen: &NormalizedFacts<'_>, spellings: SpellingSet) -> u64 {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
+            // The bytes are charged as they pass.
+            Cost::Bytes => 1,
             Cost::Reserve { reserve, .. } => reserve.of(seen.facts),
             Cost::PerEndpoint { default, endpoints } => {
                 let cost = |number| {
@@ -196,6 +206,8 @@ impl TierLimits {
 pub enum Cost {
     /// The same for every request.
     Fixed(u64),
+    /// The bytes of the bodies of request and response, as they pass.
+    Bytes,
     /// A cost by endpoint; the most specific wins.
     PerEndpoint {
         /// The cost of all other endpoints.
@@ -261,8 +273,10 @@ pub struct Ban {
 /// A bound on the work of one key that goes on at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// The most open reservations.
+    /// The most open reservations; the highest bound of an adaptive one.
     pub max: u32,
+    /// The lowest bound, if the bound is found by measured latency; `None` for a fixed one.
+    pub adaptive_min: Option<u32>,
     /// The bound in readable form.
     pub text: Box<str>,
     /// The name in headers and problem documents.
@@ -273,7 +287,13 @@ impl Concurrency {
     /// Creates the bound of the rule of this name.
     pub fn new(rule: &str, max: u32) -> Concurrency {
         let policy = PolicyName::new(&format!("{rule}-in-flight")).expect("rule names are plain");
-        Concurrency { max, text: format!("{max} in flight").into(), policy }
+        Concurrency { max, adaptive_min: None, text: format!("{max} in flight").into(), policy }
+    }
+
+    /// Creates a bound between `min` and `max` that is found by measured latency.
+    pub fn adaptive(rule: &str, min: u32, max: u32) -> Concurrency {
+        let text = format!("adaptive, {min} to {max} in flight").into();
+        Concurrency { adaptive_min: Some(min), text, ..Concurrency::new(rule, max) }
     }
 }
 

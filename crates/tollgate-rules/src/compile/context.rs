@@ -149,12 +149,6 @@ impl CompileContext<'_> {
         let all: Vec<Option<T>> = node.each().iter().map(|item| self.read(item, &read)).collect();
         all.into_iter().collect()
     }
-
-    /// Warns that a field is accepted but has no effect yet.
-    pub(crate) fn no_effect(&self, span: Span, what: &str, acts: &str) {
-        let problem = Problem::new(format!("`{what}` has no effect yet: it acts {acts}"));
-        self.warn(span, problem);
-    }
 }
 
 /// Reads an optional field with `read`: `Some(None)` if it is left out, `None` if it could not be

@@ -14,6 +14,9 @@ const MAX_ENDPOINTS: usize = 1_000;
 /// Reads a cost. `None`: it could not be read.
 pub(super) fn read(context: CompileContext<'_>, node: &YamlNode) -> Option<Cost> {
     let YamlValue::Map(_) = node.value else {
+        if node.text() == Some("bytes") {
+            return Some(Cost::Bytes);
+        }
         let cost = node.whole()?;
         if cost == 0 {
             let problem = Problem::new("a cost of 0 charges nothing, so the limits never refuse")

@@ -104,30 +104,44 @@ pub(super) fn instant(text: &str) -> Result<Micros, Problem> {
     Ok(Micros::new(micros))
 }
 
+/// Names of units of bytes.
+const BYTE_UNITS: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+/// A number of bytes such as `64KiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, Problem> {
+    byte_count(text).map_err(|what| {
+        Problem::new(format!("the number of bytes {text:?} {what}"))
+            .hint("write a whole number and B, kB, KiB, MB, MiB, GB or GiB: 64KiB")
+    })
+}
+
 /// A rate of bytes such as `64KiB/second`: bytes, and in which time.
 pub(super) fn byte_rate(text: &str) -> Result<(u64, Duration), Problem> {
-    const UNITS: [(&str, u64); 7] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("kB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("B", 1),
-    ];
     let bad = |what: &str| {
         Problem::new(format!("the rate of bytes {text:?} {what}")).hint(
             "write a whole number, B, kB, KiB, MB, MiB, GB or GiB, and a period: 64KiB/second",
         )
     };
     let (amount, period) = text.split_once('/').ok_or_else(|| bad("has no period"))?;
-    let amount = amount.trim();
-    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((amount.strip_suffix(unit)?, bytes)));
-    let (number, bytes) = unit.unwrap_or((amount, &1));
-    let number: u64 =
-        number.trim().parse().map_err(|_| bad("does not begin with a whole number"))?;
+    Ok((byte_count(amount).map_err(bad)?, duration(period)?))
+}
+
+/// A number of bytes above zero, or what is wrong with it.
+fn byte_count(text: &str) -> Result<u64, &'static str> {
+    let text = text.trim();
+    let unit = BYTE_UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
+    let (number, bytes) = unit.unwrap_or((text, &1));
+    let number: u64 = number.trim().parse().map_err(|_| "does not begin with a whole number")?;
     let bytes = number.checked_mul(*bytes).filter(|bytes| *bytes > 0);
-    Ok((bytes.ok_or_else(|| bad("is zero or too large"))?, duration(period)?))
+    bytes.ok_or("is zero or too large")
 }
 
 #[cfg(test)]

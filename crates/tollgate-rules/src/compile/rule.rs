@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tollgate::limit::parse_rate;
 use tollgate::{Algorithm, Consistency, KeyBuf, Limit, OnChange, OnFailure, Terms};
 
 use crate::Problem;
@@ -10,13 +9,14 @@ use crate::diagnostic::Span;
 use crate::key_template::KeyTemplate;
 use crate::own_refusal::OwnRefusal;
 use crate::response_meter::is_json;
-use crate::rule::{Ban, Concurrency, Cost, Mode, Rule, TierLimits};
-use crate::yaml::YamlNode;
+use crate::rule::{Ban, Cost, Mode, Rule, TierLimits};
+use crate::suggest::suggest;
+use crate::yaml::{YamlEntry, YamlNode};
 
 use super::context::{CompileContext, StoreNames, optional};
 use super::limits::{self, LimitOwner, WrittenLimit};
 use super::tiers::WrittenTiers;
-use super::{WrittenRule, condition, cost, quantities};
+use super::{WrittenRule, condition, cost, quantities, shaping};
 
 /// Reads a rule. `None`: something in it was reported.
 pub(super) fn read<'a>(
@@ -37,7 +37,8 @@ pub(super) fn read<'a>(
     let refusal = optional(node.get("refusal"), |node| refusal(context, node));
     let consistency = consistency(context, node);
     let store = store(context, node);
-    check_gateway_fields(context, node);
+    let fair = optional(node.get("fair"), |node| shaping::fair(context, node, tiers));
+    let websocket = optional(node.get("websocket"), |node| shaping::websocket(context, node));
     let (name, (specs, limits)) = (name?, limits?);
     let rule = Rule {
         condition: when?,
@@ -51,7 +52,11 @@ pub(super) fn read<'a>(
         ban: ban?,
         terms: Terms { on_failure: on_failure(node), consistency: consistency?, store: store? },
         store: named_store(node).map(|(name, _)| name.into()),
-        concurrency: concurrency(node, &name),
+        concurrency: optional(node.get("concurrency"), |node| {
+            shaping::concurrency(context, node, &name)
+        })?,
+        fair: fair?,
+        websocket: websocket?,
         refusal: refusal?,
         imported: None,
         name: name.into(),
@@ -77,11 +82,30 @@ fn limits_of(
         context.warn(entry.key_span, problem);
     }
     let owner = LimitOwner { rule, on_change: on_change(node), tiered: tiered.is_some() };
-    let limits = node.get("limits")?;
+    let Some(limits) = node.get("limits") else { return without_limits(context, node) };
     let specs = limits::specs(context, limits)?;
     let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
     let built = limits::read_rule_limits(context, &specs, blame, owner, tiers)?;
     Some((specs, built))
+}
+
+/// The limits of a rule that has none, if it bounds work in another way.
+fn without_limits(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+) -> Option<(Vec<WrittenLimit>, TierLimits)> {
+    let bounds_work = ["concurrency", "fair", "websocket"].iter().any(|field| node.entry(field).is_some());
+    if !bounds_work {
+        // A misspelt field is reported for its name, not as missing.
+        let is_misspelt = |entry: &YamlEntry| suggest(&entry.key, ["limits"].into_iter()).is_some();
+        if !node.entries().iter().any(is_misspelt) {
+            let problem = Problem::new("a rule needs the field `limits`")
+                .hint("write `limits: [10/second, 100/minute]`");
+            context.error(node.span, problem);
+        }
+        return None;
+    }
+    Some((Vec::new(), TierLimits::untiered(Vec::new())))
 }
 
 /// Warns of values that are valid by themselves but contradict each other.
@@ -92,6 +116,7 @@ fn check_combinations(context: CompileContext<'_>, node: &YamlNode, rule: &Rule)
     if let Some(node) = node.get("cost") {
         cost::check_capacity(context, node, &rule.limits);
     }
+    shaping::check_combinations(context, node, rule);
     let share = node.get("mode").and_then(|mode| mode.get("enforce"));
     if let (Mode::Share(1..=9_999), true, Some(share)) = (rule.mode, rule.key.is_global(), share) {
         let what = match rule.mode.enforces(&rule.name, &KeyBuf::new().with("global", "")) {
@@ -189,11 +214,6 @@ fn consistency(context: CompileContext<'_>, node: &YamlNode) -> Option<Consisten
     Some(Consistency::Strict)
 }
 
-fn concurrency(node: &YamlNode, name: &str) -> Option<Concurrency> {
-    let most = node.get("concurrency")?.whole()?;
-    Some(Concurrency::new(name, u32::try_from(most).unwrap_or(u32::MAX)))
-}
-
 fn mode(context: CompileContext<'_>, node: &YamlNode) -> Option<Mode> {
     let Some(node) = node.get("mode") else { return Some(Mode::Enforce) };
     match node.text() {
@@ -236,19 +256,4 @@ fn refusal(context: CompileContext<'_>, node: &YamlNode) -> Option<Arc<OwnRefusa
         context.warn(body_node.span, problem);
     }
     Some(Arc::new(OwnRefusal { status, content_type, body }))
-}
-
-/// Checks the fields that act only in the gateway, and warns that they have no effect yet.
-fn check_gateway_fields(context: CompileContext<'_>, node: &YamlNode) {
-    let gateway = "in the gateway";
-    if let Some(entry) = node.entry("fair") {
-        entry.node.get("wait").map(|node| context.read(node, quantities::duration));
-        context.no_effect(entry.key_span, "fair", gateway);
-    }
-    if let Some(entry) = node.entry("websocket") {
-        let rate = |text: &str| parse_rate(text)?.build().map(|_| ()).map_err(Problem::from);
-        entry.node.get("messages").map(|node| context.read(node, rate));
-        entry.node.get("bytes").map(|node| context.read(node, quantities::byte_rate));
-        context.no_effect(entry.key_span, "websocket", gateway);
-    }
 }

@@ -5,6 +5,10 @@ use super::kinds::{
     PATH, PATH_EXPRESSION, RATE, RESERVE, SHARE, TEXTS, WORD, field, map, object, one_of, required,
 };
 use super::{FreeFields, ShapeKind, ShapeObject};
+use crate::fair::Fair;
+
+/// The highest bound of adaptive concurrency.
+const ADAPTIVE_MAX: u64 = 100_000;
 
 pub(super) static RULE: ShapeObject = object(
     "rule",
@@ -35,10 +39,10 @@ pub(super) static RULE: ShapeObject = object(
             "The key that is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines facts, `global` is one key for all.",
             "key: \"{user|ip}\"",
         ),
-        required(
+        field(
             "limits",
             LIMITS,
-            "The limits. A request passes only if all of them allow it.",
+            "The limits. A request passes only if all of them allow it. Required, unless the rule has `concurrency`, `fair` or `websocket`.",
             "limits: [10/second, 100/minute]",
         ),
         field(
@@ -49,8 +53,12 @@ pub(super) static RULE: ShapeObject = object(
         ),
         field(
             "cost",
-            ShapeKind::Either(&[ShapeKind::Whole(0, INTEGER_MAX), ShapeKind::Object(&COST)]),
-            "The cost of a request in units. The default is 1.",
+            ShapeKind::Either(&[
+                ShapeKind::Whole(0, INTEGER_MAX),
+                ShapeKind::Choice(&["bytes"]),
+                ShapeKind::Object(&COST),
+            ]),
+            "The cost of a request in units. The default is 1. `bytes` counts the bytes of both bodies as they pass; in a queue it shapes them.",
             "cost: { default: 1, \"POST /api/upload\": 10 }",
         ),
         field(
@@ -94,8 +102,12 @@ pub(super) static RULE: ShapeObject = object(
         ),
         field(
             "concurrency",
-            ShapeKind::Whole(1, u32::MAX as u64),
-            "The most requests of one key in progress at the same time.",
+            ShapeKind::Either(&[
+                ShapeKind::Whole(1, u32::MAX as u64),
+                ShapeKind::Choice(&["adaptive"]),
+                ShapeKind::Object(&CONCURRENCY),
+            ]),
+            "The most requests of one key in progress at the same time: a number, or `adaptive`, which finds it by measured latency.",
             "concurrency: 3",
         ),
         field(
@@ -107,7 +119,7 @@ pub(super) static RULE: ShapeObject = object(
         field(
             "fair",
             ShapeKind::Object(&FAIR),
-            "Share a limit fairly among keys.",
+            "Let requests wait their turn instead of refusing them, fairly among the keys of the rule.",
             "fair: { wait: 2s, per_key: 10, total: 1000 }",
         ),
         field(
@@ -383,28 +395,60 @@ pub(super) static REFUSAL: ShapeObject = object(
     ],
 );
 
+pub(super) static CONCURRENCY: ShapeObject = object(
+    "concurrency",
+    "a `concurrency`",
+    "A bound on requests in progress that is found by measured latency.",
+    &[required(
+        "adaptive",
+        ShapeKind::Object(&ADAPTIVE),
+        "The lowest and the highest bound.",
+        "adaptive: { min: 4, max: 500 }",
+    )],
+);
+
+pub(super) static ADAPTIVE: ShapeObject = object(
+    "adaptive",
+    "`adaptive`",
+    "The range of an adaptive bound.",
+    &[
+        field(
+            "min",
+            ShapeKind::Whole(1, ADAPTIVE_MAX),
+            "The lowest bound. The default is 4.",
+            "min: 4",
+        ),
+        field(
+            "max",
+            ShapeKind::Whole(1, ADAPTIVE_MAX),
+            "The highest bound. The default is 1000.",
+            "max: 500",
+        ),
+    ],
+);
+
 pub(super) static FAIR: ShapeObject = object(
     "fair",
     "`fair`",
-    "Share a limit fairly among keys by letting them wait their turn.",
+    "A queue in front of the limits and of `concurrency`: requests wait their turn, fairly among the keys of the rule.",
     &[
-        required("wait", DURATION, "The longest wait of a request.", "wait: 2s"),
+        required("wait", DURATION, "The longest wait of a request, at most 24h.", "wait: 2s"),
         field(
             "per_key",
-            ShapeKind::Whole(1, INTEGER_MAX),
-            "The most waiting requests of one key.",
+            ShapeKind::Whole(1, Fair::TOTAL_MAX as u64),
+            "The most waiting requests of one key. The default is 100.",
             "per_key: 10",
         ),
         field(
             "total",
-            ShapeKind::Whole(1, INTEGER_MAX),
-            "The most waiting requests.",
+            ShapeKind::Whole(1, Fair::TOTAL_MAX as u64),
+            "The most waiting requests of the rule, at most 100000. The default is 10000.",
             "total: 1000",
         ),
         field(
             "weight_by",
             ShapeKind::Choice(&["tier"]),
-            "The fact that gives keys a larger share.",
+            "The fact that gives keys a larger share: a tier's multiplier is its weight.",
             "weight_by: tier",
         ),
     ],
@@ -413,20 +457,51 @@ pub(super) static FAIR: ShapeObject = object(
 pub(super) static WEBSOCKET: ShapeObject = object(
     "websocket",
     "`websocket`",
-    "Limits inside a WebSocket.",
+    "Limits of WebSocket connections, in the gateway. Rates count for each connection.",
     &[
         field(
             "connections",
-            ShapeKind::Whole(1, INTEGER_MAX),
+            ShapeKind::Whole(1, u32::MAX as u64),
             "The most connections of one key at the same time.",
             "connections: 2",
         ),
-        field("messages", RATE, "The rate of messages of one connection.", "messages: 10/second"),
+        field(
+            "messages",
+            RATE,
+            "The rate of messages of one connection. Control frames count as messages.",
+            "messages: 10/second",
+        ),
         field(
             "bytes",
             ShapeKind::Text("a rate of bytes such as `64KiB/second`"),
-            "The rate of bytes of one connection.",
+            "The rate of bytes of one connection, as they are on the wire.",
             "bytes: 64KiB/second",
+        ),
+        field(
+            "message_bytes",
+            ShapeKind::Text("a number of bytes such as `1MiB`"),
+            "The longest message, in bytes on the wire.",
+            "message_bytes: 1MiB",
+        ),
+        field("idle", DURATION, "The longest time without a frame.", "idle: 5m"),
+        field("lifetime", DURATION, "The longest life of a connection.", "lifetime: 12h"),
+        field(
+            "on_excess",
+            ShapeKind::Choice(&["close", "wait"]),
+            "The reaction to frames beyond a rate: `close` (the default) ends the connection, `wait` reads no further until there is room.",
+            "on_excess: wait",
+        ),
+        field(
+            "close_code",
+            ShapeKind::Whole(1_008, 1_013),
+            "The close code for connections beyond a rate: 1008 (the default) or 1013.",
+            "close_code: 1013",
+        ),
+        field(
+            "direction",
+            ShapeKind::Choice(&["client", "server", "both"]),
+            "The frames that are limited: those of the client (the default), of the upstream, or each of them.",
+            "direction: both",
         ),
     ],
 );
