@@ -33,7 +33,7 @@ use crate::time::{MAX_EXACT, Micros, Wait};
 /// use tollgate::{Micros, Wait};
 ///
 /// let mut line = DepartureLine::new(100);
-/// let (at, interval) = (|ms| Micros::new(ms * 1_000), Wait::from_micros(500_000));
+/// let (at, interval) = (|ms: u64| Micros::new(ms * 1_000), Wait::from_micros(500_000));
 /// let ann = line.join(at(0), interval, "Ann")?;
 /// let bob = line.join(at(500), interval, "Bob")?;
 /// let cid = line.join(at(1_000), interval, "Cid")?;
