@@ -11,6 +11,7 @@ use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 use crate::cost_source::ActualCost;
 use crate::descriptors::Unit;
 use crate::facts::Facts;
+use crate::fair::Fair;
 use crate::gatekeeper::Ask;
 use crate::key_template::KeyFacts;
 use crate::limit_spec::RuleLimit;
@@ -32,6 +33,11 @@ pub(crate) struct RequestPlan<'a> {
     cannot_wait: bool,
     /// True if nothing is charged.
     pub(crate) peek_only: bool,
+    /// True if a refusal is not final, because the request waits and tries again: it has no effect
+    /// beside the answer. It is not counted, not charged and not reported.
+    pub(crate) is_attempt: bool,
+    /// The index of the caller's tier.
+    tier: Option<usize>,
     /// True if the request is refused whatever the store answers, so that only limits that count
     /// refusals are charged.
     pub(crate) always_refused: bool,
@@ -151,6 +157,8 @@ impl<'a> RequestPlan<'a> {
             rules,
             cannot_wait: at_once,
             peek_only: false,
+            is_attempt: false,
+            tier: None,
             always_refused: false,
             limits: memory.take_limits(),
             memory,
@@ -174,6 +182,21 @@ impl<'a> RequestPlan<'a> {
     /// Returns true if a rule of the plan bans callers after refusals.
     pub(crate) fn has_ban(&self) -> bool {
         self.limits.iter().any(|one| one.rule.ban.is_some())
+    }
+
+    /// The limit of the first enforced rule with a fair queue, the queue's bounds, and the weight of
+    /// the caller in thousandths.
+    pub(crate) fn fair(&self) -> Option<(&PlannedLimit<'a>, &'a Fair, u32)> {
+        self.limits.iter().find_map(|planned| {
+            let fair = planned.rule.fair.as_ref()?;
+            let waits = planned.enforcement == Enforcement::Enforced && planned.cost > 0;
+            waits.then(|| (planned, fair, fair.weight(self.tier)))
+        })
+    }
+
+    /// Returns true if a limit may delay the request.
+    pub(crate) fn may_delay(&self) -> bool {
+        !self.cannot_wait && self.limits.iter().any(|planned| self.limit(planned).is_queue())
     }
 
     /// Returns true if a number in the body of the response decides the cost.
@@ -206,6 +229,7 @@ impl<'a> RequestPlan<'a> {
         let mut selected = self.memory.take_selected();
         rules.select(&facts, &mut selected);
         let tier = rules.tier_index(facts.tier);
+        self.tier = tier;
         let request = PlanRequest { facts: &facts, tier, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
         // The spellings of the path for which a rule with a condition is enforced.
@@ -548,6 +572,7 @@ impl<'a> RequestPlan<'a> {
         let replaced =
             || rule.imported.is_some() && matches!(planned.limit_ref.list, LimitList::Override(_));
         rule.count_denied
+            && !self.is_attempt
             && !(replaced() && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 
