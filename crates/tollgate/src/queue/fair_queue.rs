@@ -243,22 +243,21 @@ impl<T> FairQueue<T> {
     /// Serves the head: it leaves, and virtual time moves on to its tag.
     pub fn pop(&mut self) -> Option<T> {
         let index = self.head_index()?;
-        let flow = &mut self.flows[self.waiters[index].flow];
-        self.virtual_time = flow.tag;
-        flow.start = flow.tag;
-        Some(self.take_out(index))
+        Some(self.serve_head_of_flow(index))
     }
 
     /// Serves a waiter that was the head when its service began, also if another one has become
     /// the head meanwhile. `None` if it left before.
     pub fn serve(&mut self, ticket: FairTicket) -> Option<T> {
-        if !self.holds(ticket) {
-            return None;
-        }
-        let flow = &mut self.flows[self.waiters[ticket.index].flow];
+        self.holds(ticket).then(|| self.serve_head_of_flow(ticket.index))
+    }
+
+    fn serve_head_of_flow(&mut self, index: u32) -> T {
+        let flow = &mut self.flows[self.waiters[index].flow];
+        // Virtual time may be ahead of the tag, if another waiter was served out of turn.
         self.virtual_time = self.virtual_time.max(flow.tag);
-        flow.start = flow.tag;
-        Some(self.take_out(ticket.index))
+        flow.start = self.virtual_time;
+        self.take_out(index)
     }
 
     /// Takes a waiter out that is not served, for example because its client left.
