@@ -73,11 +73,15 @@ pub struct FairQueue<T> {
     turns: BTreeMap<u128, IndexList>,
     /// Waiters by the millisecond in which they expire.
     expiries: BTreeMap<u64, IndexList>,
-    /// Flows by the number of their waiters; the last list is not empty. Bound: `bounds.per_flow`.
+    /// Flows by the number of their waiters, from [`LISTED_LEN_MIN`]; the last list is not empty.
+    /// Bound: `bounds.per_flow`.
     lengths: Vec<IndexList>,
     /// The tag of the head served last; 0 after the queue was empty.
     virtual_time: u128,
 }
+
+/// Shorter flows never make room for others, so that nobody has to find them by their length.
+const LISTED_LEN_MIN: usize = 2;
 
 /// The most that a [`FairQueue`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -398,14 +402,14 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Moves a flow to the list of its new length; a length of 0 is in no list.
+    /// Moves a flow to the list of its new length.
     fn set_len(&mut self, index: u32, len: usize) {
         let before = std::mem::replace(&mut self.flows[index].len, len);
-        if before > 0 {
+        if before >= LISTED_LEN_MIN {
             let list = &mut self.lengths[before];
             list.unlink(&mut self.flows, index, |all, at| &mut all[at].length_links);
         }
-        if len > 0 {
+        if len >= LISTED_LEN_MIN {
             if self.lengths.len() <= len {
                 self.lengths.resize(len + 1, IndexList::EMPTY);
             }
