@@ -30,12 +30,14 @@ const KEYS_MAX: usize = u16::MAX as usize;
 pub(crate) struct RequestPlan<'a> {
     rules: &'a RuleSet,
     /// True if the caller cannot delay a request.
-    cannot_wait: bool,
+    pub(crate) cannot_wait: bool,
     /// True if nothing is charged.
     pub(crate) peek_only: bool,
     /// True if a refusal is not final, because the request waits and tries again: it has no effect
     /// beside the answer. It is not counted, not charged and not reported.
     pub(crate) is_attempt: bool,
+    /// True if an admission is not final, because the request may find its line too long.
+    pub(crate) defers_admission: bool,
     /// The index of the caller's tier.
     tier: Option<usize>,
     /// True if the request is refused whatever the store answers, so that only limits that count
@@ -48,6 +50,8 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) limits: Vec<PlannedLimit<'a>>,
     /// Limits stated in the request. Bound: as many as descriptors.
     pub(crate) stated: Vec<RuleLimit>,
+    /// Rules without limits, which bound work in progress. Bound: [`MAX_LIMITS`].
+    pub(crate) unlimited: Vec<UnlimitedRule<'a>>,
     /// Limits of zero, which refuse without asking a store. Bound: with the limits [`MAX_LIMITS`].
     pub(crate) zero_limits: Vec<ZeroLimit>,
     /// Rules that did not apply because a fact of their key is missing.
@@ -82,6 +86,28 @@ pub(crate) struct PlannedLimit<'a> {
     /// True for a limit that refuses only if all such limits of a request do. Until that is known
     /// it is in shadow.
     pub(crate) quota: bool,
+}
+
+/// A rule without limits, which bounds work in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnlimitedRule<'a> {
+    pub(crate) number: u32,
+    pub(crate) rule: &'a Rule,
+    /// The number of the caller's key.
+    caller: u16,
+    pub(crate) enforcement: Enforcement,
+}
+
+/// The share of a request in a fair queue.
+pub(crate) struct FairShare<'a> {
+    /// The number of the rule.
+    pub(crate) number: u32,
+    /// The caller's key under the rule.
+    pub(crate) key: &'a KeyBuf,
+    pub(crate) bounds: &'a Fair,
+    /// The weight of the caller, in thousandths.
+    pub(crate) weight: u32,
+    pub(crate) cost: u64,
 }
 
 /// A limit of zero: a file, or the request itself, refuses this descriptor.
@@ -158,11 +184,13 @@ impl<'a> RequestPlan<'a> {
             cannot_wait: at_once,
             peek_only: false,
             is_attempt: false,
+            defers_admission: false,
             tier: None,
             always_refused: false,
             limits: memory.take_limits(),
             memory,
             stated: Vec::new(),
+            unlimited: Vec::new(),
             zero_limits: Vec::new(),
             rules_without_fact: 0,
             skipped: None,
@@ -184,19 +212,29 @@ impl<'a> RequestPlan<'a> {
         self.limits.iter().any(|one| one.rule.ban.is_some())
     }
 
-    /// The limit of the first enforced rule with a fair queue, the queue's bounds, and the weight of
-    /// the caller in thousandths.
-    pub(crate) fn fair(&self) -> Option<(&PlannedLimit<'a>, &'a Fair, u32)> {
-        self.limits.iter().find_map(|planned| {
-            let fair = planned.rule.fair.as_ref()?;
-            let waits = planned.enforcement == Enforcement::Enforced && planned.cost > 0;
-            waits.then(|| (planned, fair, fair.weight(self.tier)))
-        })
+    /// The first enforced rule with a fair queue.
+    pub(crate) fn fair(&self) -> Option<FairShare<'_>> {
+        let fair_rules = self.enforced().filter(|(_, rule, _)| rule.fair.is_some());
+        let (number, rule, key) = fair_rules.min_by_key(|(number, ..)| *number)?;
+        let bounds = rule.fair.as_ref()?;
+        let enforced = || self.limits.iter().filter(|one| one.enforcement == Enforcement::Enforced);
+        let own = enforced().find(|one| one.limit_ref.rule == number).map(|one| one.cost);
+        // A rule that has no limits shares those of others.
+        let cost = own.or_else(|| enforced().map(|one| one.cost).max()).unwrap_or(1);
+        Some(FairShare { number, key, bounds, weight: bounds.weight(self.tier), cost })
     }
 
     /// Returns true if a limit may delay the request.
     pub(crate) fn may_delay(&self) -> bool {
-        !self.cannot_wait && self.limits.iter().any(|planned| self.limit(planned).is_queue())
+        !self.cannot_wait && !self.peek_only && self.queue_limits().next().is_some()
+    }
+
+    /// The enforced limits that delay requests, by index.
+    pub(crate) fn queue_limits(&self) -> impl Iterator<Item = (usize, &PlannedLimit<'a>)> {
+        self.limits.iter().enumerate().filter(|(_, planned)| {
+            let is_enforced = planned.enforcement == Enforcement::Enforced;
+            is_enforced && planned.cost > 0 && self.limit(planned).is_queue()
+        })
     }
 
     /// Returns true if a number in the body of the response decides the cost.
@@ -328,6 +366,9 @@ impl<'a> RequestPlan<'a> {
             true => self.key_of((number, spelling), true, request)?,
             false => caller,
         };
+        if limits.is_empty() {
+            self.push_unlimited(UnlimitedRule { number, rule, caller, enforcement: standing });
+        }
         for (limit, index) in limits.iter().zip(0..) {
             let place = LimitRef { rule: number, list, index };
             let of = request.descriptor;
@@ -352,6 +393,16 @@ impl<'a> RequestPlan<'a> {
         match self.limits.len() < MAX_LIMITS {
             true => self.limits.push(planned),
             false => self.push_to_full(planned),
+        }
+    }
+
+    /// Adds a rule without limits.
+    #[cold]
+    fn push_unlimited(&mut self, rule: UnlimitedRule<'a>) {
+        match self.unlimited.len() < MAX_LIMITS {
+            true => self.unlimited.push(rule),
+            false if rule.enforcement == Enforcement::Enforced => self.too_many_limits = true,
+            false => self.limits_left_out += 1,
         }
     }
 
@@ -534,12 +585,22 @@ impl<'a> RequestPlan<'a> {
     /// The rules that are enforced, each once for each key they count.
     pub(crate) fn enforced(&self) -> impl Iterator<Item = (u32, &'a Rule, &KeyBuf)> {
         let mut last = None;
-        self.limits.iter().filter_map(move |planned| {
+        let unlimited = self.unlimited.iter().filter_map(|one| {
+            let is_enforced = one.enforcement == Enforcement::Enforced;
+            is_enforced.then(|| (one.number, one.rule, self.caller_of_unlimited(one)))
+        });
+        let limited = self.limits.iter().filter_map(move |planned| {
             let rule = planned.limit_ref.rule;
             let again = last.replace((rule, planned.caller)) == Some((rule, planned.caller));
             (!again && planned.enforcement == Enforcement::Enforced)
                 .then(|| (rule, self.rule(planned), self.caller(planned)))
-        })
+        });
+        limited.chain(unlimited)
+    }
+
+    /// The caller's key under a rule without limits.
+    pub(crate) fn caller_of_unlimited(&self, one: &UnlimitedRule<'a>) -> &KeyBuf {
+        self.key(one.caller)
     }
 
     /// The checks for the store. Inlined, so that the list is built where it stays.

@@ -54,6 +54,10 @@ pub(super) enum ObstacleKind {
 }
 
 impl Obstacle {
+    pub(super) fn busy(refusal: ConcurrencyRefusal) -> Obstacle {
+        Obstacle { bottleneck: refusal.bottleneck, kind: ObstacleKind::Busy(refusal) }
+    }
+
     /// The instant before which another try is useless.
     fn retry_at(&self, now: Micros) -> Micros {
         match self.kind {
@@ -97,6 +101,8 @@ pub(super) struct QueuePlace {
     share: QueueShare,
     arrived: Micros,
     deadline: Micros,
+    /// The instant until which the client waits, also for a delay that follows.
+    patient_until: Micros,
     /// The last reason why it could not go on.
     pub(super) obstacle: Obstacle,
     /// The end of the wait; a client that leaves if nothing else ended it.
@@ -135,9 +141,21 @@ impl QueuePlace {
             share,
             arrived: now,
             deadline,
+            patient_until: deadline,
             obstacle,
             end: (WaitOutcome::Left, Wait::ZERO),
         })
+    }
+
+    /// Sets the patience of the client, counted from its arrival.
+    pub(super) fn with_patience(mut self, patience: Wait) -> QueuePlace {
+        self.patient_until = self.arrived.after(patience);
+        self
+    }
+
+    /// The patience that the client has left.
+    pub(super) fn patience_left(&self, now: Micros) -> Wait {
+        now.until(self.patient_until)
     }
 
     /// Waits until the request may try, or has lost its place.
