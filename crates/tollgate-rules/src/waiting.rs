@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! admission.rs         from a request to its queue, and from its turn to its answer
-//! queued_request.rs    one request in its queue: waits for its turn or its deadline
+//! waiting_request.rs    one request in its queue: waits for its turn or its deadline
 //! bottleneck_queues.rs the queues, and who may try
 //! departures.rs        admitted requests that a limit with `queue: true` delays
 //! wait_tally.rs        counts by rule
@@ -20,8 +20,8 @@
 mod admission;
 mod bottleneck_queues;
 mod departures;
-mod queued_request;
 mod wait_tally;
+mod waiting_request;
 
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -37,8 +37,8 @@ use departures::DepartureLines;
 pub use admission::PatienceFn;
 pub use bottleneck_queues::WAITING_MAX;
 pub use departures::Departure;
-pub use queued_request::QueuedRequest;
 pub use wait_tally::{WAIT_BUCKETS_MS, WaitFigures, WaitOutcome, WaitTally};
+pub use waiting_request::WaitingRequest;
 
 /// A function that sleeps, such as one around `tokio::time::sleep`.
 pub type TurnSleepFn = dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;

@@ -22,8 +22,8 @@ use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, QueuedRequest, RequestJson, RequestJsonReader, ReservationAnswer,
-    ReservationId, ResponseFacts, RuleSet, SettlementCharges, expect_ready,
+    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer, ReservationId,
+    ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, expect_ready,
 };
 
 use crate::charge::ChargeStands;
@@ -123,7 +123,7 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
     sleep: &Arc<SleepFn>,
-) -> Result<GateVerdict, QueuedRequest> {
+) -> Result<GateVerdict, WaitingRequest> {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
     let (identity, warning) = match identify(&rules, question, &fields, now) {
@@ -142,7 +142,7 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
 async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
     question: GateRequest,
-    queued: QueuedRequest,
+    queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());

@@ -7,8 +7,8 @@ use tollgate::queue::{QueueBounds, QueuedCost, Weight};
 use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
 
 use super::departures::{Departure, PassedQueue, PassedQueues};
-use super::queued_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
-use super::{BottleneckId, QueuedRequest, TurnSleepFn};
+use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
+use super::{BottleneckId, TurnSleepFn, WaitingRequest};
 use crate::answer::{Answer, Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::missing_facts::SkippedRule;
@@ -31,7 +31,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         patience: PatienceFn<'_>,
         now: impl Into<Now<'n>>,
-    ) -> Result<ReservationAnswer, QueuedRequest> {
+    ) -> Result<ReservationAnswer, WaitingRequest> {
         self.call_store(self.try_or_queue(rules, ask, settles, patience, now.into())).await
     }
 
@@ -42,7 +42,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         patience: PatienceFn<'_>,
         now: Now<'_>,
-    ) -> Result<ReservationAnswer, QueuedRequest> {
+    ) -> Result<ReservationAnswer, WaitingRequest> {
         let mut plan = Box::new(RequestPlan::new(&rules, ask, now.instant()));
         plan.defers_admission = plan.may_delay();
         let admitted = if plan.peek_only || plan.fair().is_none() {
@@ -53,7 +53,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Err(obstacle) => match self.join_queue(&plan, obstacle, patience, now) {
                     Ok(place) => {
                         drop(plan);
-                        return Err(QueuedRequest {
+                        return Err(WaitingRequest {
                             rules: RulesVersion::into_inner(rules),
                             place,
                         });
@@ -71,12 +71,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// [`admit_or_queue`](Gatekeeper::admit_or_queue). Dropping the future frees the place in the queue.
     pub async fn admit_in_turn(
         &self,
-        queued: QueuedRequest,
+        queued: WaitingRequest,
         ask: &Ask<'_>,
         settles: bool,
         sleep: &TurnSleepFn,
     ) -> ReservationAnswer {
-        let QueuedRequest { rules, mut place } = queued;
+        let WaitingRequest { rules, mut place } = queued;
         loop {
             let turn = place.turn(self.clock(), sleep).await;
             // A waiting request holds no more than its place: a try has memory of its own.

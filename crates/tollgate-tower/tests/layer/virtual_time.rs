@@ -11,26 +11,26 @@ use tollgate::{Clock, ManualClock, Micros, Wait};
 
 use crate::layer::harness::{NOON_S, SharedManualClock};
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type VirtualTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Tasks and timers on a virtual clock.
 pub(crate) struct VirtualRuntime {
     clock: SharedManualClock,
-    timers: Timers,
-    tasks: Vec<Option<Task>>,
+    timers: VirtualTimers,
+    tasks: Vec<Option<VirtualTask>>,
     woken: Arc<Mutex<VecDeque<usize>>>,
 }
 
 /// Sleeping tasks, by the instant at which they wake and the order in which they fell asleep.
 #[derive(Clone, Default)]
-struct Timers(Arc<Mutex<(BTreeMap<(Micros, u64), Waker>, u64)>>);
+struct VirtualTimers(Arc<Mutex<(BTreeMap<(Micros, u64), Waker>, u64)>>);
 
-struct TaskWaker {
+struct VirtualTaskWaker {
     number: usize,
     woken: Arc<Mutex<VecDeque<usize>>>,
 }
 
-impl Wake for TaskWaker {
+impl Wake for VirtualTaskWaker {
     fn wake(self: Arc<Self>) {
         self.woken.lock().unwrap().push_back(self.number);
     }
@@ -41,7 +41,7 @@ impl VirtualRuntime {
         let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
         VirtualRuntime {
             clock,
-            timers: Timers::default(),
+            timers: VirtualTimers::default(),
             tasks: Vec::new(),
             woken: Arc::default(),
         }
@@ -55,7 +55,7 @@ impl VirtualRuntime {
     pub(crate) fn late_sleep<L: Fn() -> Wait + Send + Sync + 'static>(
         &self,
         lateness: L,
-    ) -> impl Fn(Duration) -> Task + Clone + Send + Sync + 'static + use<L> {
+    ) -> impl Fn(Duration) -> VirtualTask + Clone + Send + Sync + 'static + use<L> {
         let (clock, timers, lateness) = (self.clock(), self.timers.clone(), Arc::new(lateness));
         move |duration| {
             let at = clock.now().after(Wait::at_least(duration)).after(lateness());
@@ -66,7 +66,7 @@ impl VirtualRuntime {
     /// A function that sleeps in virtual time.
     pub(crate) fn sleep(
         &self,
-    ) -> impl Fn(Duration) -> Task + Clone + Send + Sync + 'static + use<> {
+    ) -> impl Fn(Duration) -> VirtualTask + Clone + Send + Sync + 'static + use<> {
         self.late_sleep(|| Wait::ZERO)
     }
 
@@ -106,7 +106,8 @@ impl VirtualRuntime {
         loop {
             let Some(number) = self.woken.lock().unwrap().pop_front() else { return };
             let Some(task) = &mut self.tasks[number] else { continue };
-            let waker = Waker::from(Arc::new(TaskWaker { number, woken: Arc::clone(&self.woken) }));
+            let waker =
+                Waker::from(Arc::new(VirtualTaskWaker { number, woken: Arc::clone(&self.woken) }));
             if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
                 self.tasks[number] = None;
             }
@@ -114,7 +115,7 @@ impl VirtualRuntime {
     }
 }
 
-impl Timers {
+impl VirtualTimers {
     async fn sleep_until(self, at: Micros, clock: SharedManualClock) {
         let mut number = None;
         poll_fn(|context| {

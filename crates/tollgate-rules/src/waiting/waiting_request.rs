@@ -1,4 +1,4 @@
-//! `QueuedRequest`: one request in its queue. Dropping it frees its place at once.
+//! `WaitingRequest`: one request in its queue. Dropping it frees its place at once.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -19,22 +19,22 @@ const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
 
 /// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
 /// nothing; dropping it frees its place.
-pub struct QueuedRequest {
+pub struct WaitingRequest {
     /// The version of the rules that it is decided by. One request sees one version.
     pub(super) rules: Arc<RuleSet>,
     pub(super) place: QueuePlace,
 }
 
-impl QueuedRequest {
+impl WaitingRequest {
     /// The version of the rules that decides the request.
     pub fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
 }
 
-impl fmt::Debug for QueuedRequest {
+impl fmt::Debug for WaitingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuedRequest").field("bottleneck", &self.place.id.bottleneck).finish()
+        f.debug_struct("WaitingRequest").field("bottleneck", &self.place.id.bottleneck).finish()
     }
 }
 
