@@ -23,7 +23,7 @@ use crate::cost_source::ActualCost;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::plan::RequestPlan;
 use crate::rule::Cost;
-use crate::waiting::{BottleneckId, WaitingTables};
+use crate::waiting::{BottleneckId, Departure, WaitingTables};
 use body_charges::ByteTreatment;
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
@@ -73,6 +73,8 @@ pub struct ReservationAnswer {
     pub id: Option<ReservationId>,
     /// True if a number in the body of the response decides the cost, so that it must not be compressed.
     pub reads_response: bool,
+    /// The departure to wait for before the work begins, if a limit delays the request.
+    pub departure: Option<Departure>,
 }
 
 /// The decision about a plan, and the id to settle it by.
@@ -132,13 +134,16 @@ impl Reservations {
         self.table().len()
     }
 
-    /// The bottlenecks of the rules of a plan that bound concurrency.
-    pub(crate) fn bottlenecks<'p>(
+    /// The refusals that the rules of a plan would give for their `concurrency`.
+    pub(crate) fn possible_refusals<'p>(
         &'p self,
         plan: &'p RequestPlan<'_>,
-    ) -> impl Iterator<Item = BottleneckId> + 'p {
-        let bounded = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
-        bounded.map(|(_, rule, key)| BottleneckId(self.secrets.in_flight_hash(rule, key)))
+    ) -> impl Iterator<Item = ConcurrencyRefusal> + 'p {
+        plan.enforced().filter_map(|(number, rule, key)| {
+            let max = rule.concurrency.as_ref()?.max;
+            let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
+            Some(ConcurrencyRefusal { rule: Some(number), bottleneck, max })
+        })
     }
 
     /// Holds a place for the charges of a plan, or returns the reason why there is none.
@@ -272,7 +277,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        Ok(ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response })
+        let answer = Answer::new(rules, decided, skipped);
+        Ok(ReservationAnswer { answer, id, reads_response, departure: None })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -332,7 +338,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (decided, id) = self.admit_plan(&plan, ask, settles, asked_at).await;
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response }
+        let answer = Answer::new(rules, decided, skipped);
+        ReservationAnswer { answer, id, reads_response, departure: None }
     }
 
     /// Admits or refuses a plan.
@@ -365,7 +372,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
-            || plan.unlimited.iter().any(|one| one.rule.concurrency.is_some());
+            || plan.enforced().any(|(_, rule, _)| rule.concurrency.is_some());
         if !keeps_open {
             return Ok(None);
         }
