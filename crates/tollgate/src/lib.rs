@@ -93,6 +93,8 @@ pub mod wait;
 
 pub mod observer;
 
+pub mod queue;
+
 pub mod headers;
 
 mod display_fn;
