@@ -11,6 +11,7 @@ use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 use crate::cost_source::ActualCost;
 use crate::descriptors::Unit;
 use crate::facts::Facts;
+use crate::fair::Fair;
 use crate::gatekeeper::Ask;
 use crate::key_template::KeyFacts;
 use crate::limit_spec::RuleLimit;
@@ -32,6 +33,11 @@ pub(crate) struct RequestPlan<'a> {
     cannot_wait: bool,
     /// True if nothing is charged.
     pub(crate) peek_only: bool,
+    /// True if a refusal is not final, because the request waits and tries again: it has no effect
+    /// beside the answer. It is not counted, not charged and not reported.
+    pub(crate) is_attempt: bool,
+    /// The index of the caller's tier.
+    tier: Option<usize>,
     /// True if the request is refused whatever the store answers, so that only limits that count
     /// refusals are charged.
     pub(crate) always_refused: bool,
@@ -42,6 +48,8 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) limits: Vec<PlannedLimit<'a>>,
     /// Limits stated in the request. Bound: as many as descriptors.
     pub(crate) stated: Vec<RuleLimit>,
+    /// Rules without limits, which bound work in progress. Bound: [`MAX_LIMITS`].
+    pub(crate) unlimited: Vec<UnlimitedRule<'a>>,
     /// Limits of zero, which refuse without asking a store. Bound: with the limits [`MAX_LIMITS`].
     pub(crate) zero_limits: Vec<ZeroLimit>,
     /// Rules that did not apply because a fact of their key is missing.
@@ -76,6 +84,25 @@ pub(crate) struct PlannedLimit<'a> {
     /// True for a limit that refuses only if all such limits of a request do. Until that is known
     /// it is in shadow.
     pub(crate) quota: bool,
+}
+
+/// A rule without limits, which bounds work in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnlimitedRule<'a> {
+    pub(crate) number: u32,
+    pub(crate) rule: &'a Rule,
+    /// The number of the caller's key.
+    caller: u16,
+    pub(crate) enforcement: Enforcement,
+}
+
+/// The queue of a request, and its share there.
+pub(crate) struct FairTurn<'p> {
+    pub(crate) rule: u32,
+    /// The caller's key under the rule.
+    pub(crate) caller: &'p KeyBuf,
+    pub(crate) cost: u64,
+    pub(crate) fair: &'p Fair,
 }
 
 /// A limit of zero: a file, or the request itself, refuses this descriptor.
@@ -151,10 +178,13 @@ impl<'a> RequestPlan<'a> {
             rules,
             cannot_wait: at_once,
             peek_only: false,
+            is_attempt: false,
+            tier: None,
             always_refused: false,
             limits: memory.take_limits(),
             memory,
             stated: Vec::new(),
+            unlimited: Vec::new(),
             zero_limits: Vec::new(),
             rules_without_fact: 0,
             skipped: None,
@@ -174,6 +204,37 @@ impl<'a> RequestPlan<'a> {
     /// Returns true if a rule of the plan bans callers after refusals.
     pub(crate) fn has_ban(&self) -> bool {
         self.limits.iter().any(|one| one.rule.ban.is_some())
+    }
+
+    /// The queue in which the request waits: that of the first enforced rule with `fair`. A request that costs nothing does
+    /// not wait.
+    pub(crate) fn fair(&self) -> Option<FairTurn<'_>> {
+        let limited = self.limits.iter().find_map(|planned| {
+            let fair = planned.rule.fair.as_ref()?;
+            let waits = planned.enforcement == Enforcement::Enforced && planned.cost > 0;
+            let (rule, caller) = (planned.limit_ref.rule, self.caller(planned));
+            waits.then_some(FairTurn { rule, caller, cost: planned.cost, fair })
+        });
+        limited.or_else(|| {
+            self.unlimited.iter().find_map(|one| {
+                let fair = one.rule.fair.as_ref()?;
+                let (rule, caller) = (one.number, self.caller_of_unlimited(one));
+                // The rule has no cost of its own: the request waits for a limit of another.
+                let cost = self.limits.iter().map(|planned| planned.cost).max().unwrap_or(1);
+                let waits = one.enforcement == Enforcement::Enforced && cost > 0;
+                waits.then_some(FairTurn { rule, caller, cost, fair })
+            })
+        })
+    }
+
+    /// The weight of the request's tier, in thousandths.
+    pub(crate) fn weight(&self, fair: &Fair) -> u32 {
+        fair.weight(self.tier)
+    }
+
+    /// Returns true if a limit may delay the request.
+    pub(crate) fn may_delay(&self) -> bool {
+        !self.cannot_wait && self.limits.iter().any(|planned| self.limit(planned).is_queue())
     }
 
     /// Returns true if a number in the body of the response decides the cost.
@@ -206,6 +267,7 @@ impl<'a> RequestPlan<'a> {
         let mut selected = self.memory.take_selected();
         rules.select(&facts, &mut selected);
         let tier = rules.tier_index(facts.tier);
+        self.tier = tier;
         let request = PlanRequest { facts: &facts, tier, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
         // The spellings of the path for which a rule with a condition is enforced.
@@ -304,6 +366,9 @@ impl<'a> RequestPlan<'a> {
             true => self.key_of((number, spelling), true, request)?,
             false => caller,
         };
+        if limits.is_empty() {
+            self.push_unlimited(UnlimitedRule { number, rule, caller, enforcement: standing });
+        }
         for (limit, index) in limits.iter().zip(0..) {
             let place = LimitRef { rule: number, list, index };
             let of = request.descriptor;
@@ -328,6 +393,16 @@ impl<'a> RequestPlan<'a> {
         match self.limits.len() < MAX_LIMITS {
             true => self.limits.push(planned),
             false => self.push_to_full(planned),
+        }
+    }
+
+    /// Adds a rule without limits.
+    #[cold]
+    fn push_unlimited(&mut self, rule: UnlimitedRule<'a>) {
+        match self.unlimited.len() < MAX_LIMITS {
+            true => self.unlimited.push(rule),
+            false if rule.enforcement == Enforcement::Enforced => self.too_many_limits = true,
+            false => self.limits_left_out += 1,
         }
     }
 
@@ -510,12 +585,22 @@ impl<'a> RequestPlan<'a> {
     /// The rules that are enforced, each once for each key they count.
     pub(crate) fn enforced(&self) -> impl Iterator<Item = (u32, &'a Rule, &KeyBuf)> {
         let mut last = None;
-        self.limits.iter().filter_map(move |planned| {
+        let unlimited = self.unlimited.iter().filter_map(|one| {
+            let is_enforced = one.enforcement == Enforcement::Enforced;
+            is_enforced.then(|| (one.number, one.rule, self.caller_of_unlimited(one)))
+        });
+        let limited = self.limits.iter().filter_map(move |planned| {
             let rule = planned.limit_ref.rule;
             let again = last.replace((rule, planned.caller)) == Some((rule, planned.caller));
             (!again && planned.enforcement == Enforcement::Enforced)
                 .then(|| (rule, self.rule(planned), self.caller(planned)))
-        })
+        });
+        limited.chain(unlimited)
+    }
+
+    /// The caller's key under a rule without limits.
+    pub(crate) fn caller_of_unlimited(&self, one: &UnlimitedRule<'a>) -> &KeyBuf {
+        self.key(one.caller)
     }
 
     /// The checks for the store. Inlined, so that the list is built where it stays.
@@ -548,6 +633,7 @@ impl<'a> RequestPlan<'a> {
         let replaced =
             || rule.imported.is_some() && matches!(planned.limit_ref.list, LimitList::Override(_));
         rule.count_denied
+            && !self.is_attempt
             && !(replaced() && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 

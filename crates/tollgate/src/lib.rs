@@ -68,8 +68,8 @@
 //! # Reading order
 //!
 //! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] has the pure
-//! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and
-//! [`headers`] stand beside it. [`clock`] is the only module that reads the time.
+//! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`queue`],
+//! [`observer`] and [`headers`] stand beside it. [`clock`] is the only module that reads the time.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -91,9 +91,9 @@ pub mod limiter;
 
 pub mod wait;
 
-pub mod observer;
-
 pub mod queue;
+
+pub mod observer;
 
 pub mod headers;
 

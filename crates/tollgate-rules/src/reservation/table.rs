@@ -12,6 +12,8 @@ use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
+use crate::rule::Rule;
+use crate::waiting::BottleneckId;
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to
 /// distinguish expired ids from unknown ones.
@@ -69,6 +71,11 @@ impl ReservationSecrets {
         (self.id_without_charges(deadline) == id).then_some(deadline)
     }
 
+    /// The hash of the work of a rule and key that is in flight.
+    pub(super) fn in_flight_hash(&self, rule: &Rule, key: &KeyBuf) -> u64 {
+        self.hash(&rule.scoped("in_flight", key))
+    }
+
     fn hash(&self, key: &KeyBuf) -> u64 {
         self.0[1].hash_one(key)
     }
@@ -107,7 +114,7 @@ impl ReservationRequest {
             .enforced()
             .filter_map(|(number, rule, key)| {
                 let most = rule.concurrency.as_ref()?.max;
-                Some((number, most, secrets.hash(&rule.scoped("in_flight", key))))
+                Some((number, most, secrets.in_flight_hash(rule, key)))
             })
             .collect();
         let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
@@ -199,7 +206,7 @@ struct CallerUsage {
 pub(super) struct OpenReservation {
     pub(super) charges: Vec<ReservedCharge>,
     /// Hashes that it counts in flight under.
-    in_flight: Box<[u64]>,
+    pub(super) in_flight: Box<[u64]>,
     /// Hashes of its caller.
     callers: Box<[u64]>,
     long_bytes: usize,
@@ -242,7 +249,11 @@ impl ReservationTable {
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
         let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(ConcurrencyRefusal { rule: Some(*rule), max: *most })
+            (going_on >= *most).then_some(ConcurrencyRefusal {
+                rule: Some(*rule),
+                bottleneck: Some(BottleneckId(*hash)),
+                max: *most,
+            })
         });
         let over = |caller: &u64| {
             self.by_caller.get(caller).is_some_and(|share| {
