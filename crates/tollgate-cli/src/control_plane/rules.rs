@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 use tollgate_redis::instances::PublishStatus;
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Mode;
-use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
+use tollgate_rules::{
+    Changes, Override, Rule, RuleSet, Tally, Verdict, WaitFigures, WaitOutcome, key_text,
+};
 
 use super::ControlPlane;
 use super::guard::AdminCaller;
@@ -22,8 +24,17 @@ impl ControlPlane {
     /// All rules, with their counts so far.
     pub(super) fn rules(&self) -> Response<ResponseBody> {
         let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
-        let listed: Vec<Value> =
-            rules.tallies().map(|(one, tally)| rule_json(&rules, one, tally)).collect();
+        let listed: Vec<Value> = rules
+            .tallies()
+            .zip(rules.wait_tallies())
+            .map(|((one, tally), (_, waits))| {
+                let mut listed = rule_json(&rules, one, tally);
+                if one.can_wait() {
+                    listed["waits"] = waits_json(&waits.figures());
+                }
+                listed
+            })
+            .collect();
         let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
         let at_run_time = self.gatekeeper.overrides();
         let of_file = rules.file_overrides().iter().map(|one| (one, false));
@@ -176,6 +187,15 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
         "fallback": rule.fallback,
         "tally": Map::from_iter(counts),
     })
+}
+
+/// The requests of a rule that wait now, and the waits that have ended.
+fn waits_json(figures: &WaitFigures) -> Value {
+    let ended = WaitOutcome::ALL.map(|one| (one.name().into(), figures.count(one).into()));
+    let mut waits = Map::from_iter(ended);
+    waits.insert("waiting".into(), figures.waiting.into());
+    waits.insert("waited_ms".into(), (figures.sum_us / 1_000).into());
+    Value::Object(waits)
 }
 
 /// A mode as in a rules file; a share as its percentage.
