@@ -147,8 +147,8 @@ pub use plan::Enforcement;
 pub use problem::Problem;
 pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges, ResponseFacts,
-    SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
+    BodyCharges, MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges,
+    ResponseFacts, SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
 };
 pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;

@@ -5,6 +5,7 @@
 //! done. After its deadline the charge stands, so that a client that never returns holds nothing
 //! open.
 
+mod body_charges;
 mod settlement;
 mod table;
 
@@ -21,13 +22,16 @@ use crate::answer::{Answer, Binding, PlanDecision};
 use crate::cost_source::ActualCost;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::plan::RequestPlan;
+use crate::rule::Cost;
 use crate::waiting::{BottleneckId, Departure, WaitingTables};
+use body_charges::ByteTreatment;
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
     SharedKeys,
 };
 use tollgate::store::join::join_all;
 
+pub use body_charges::BodyCharges;
 pub use settlement::{
     MeteredCharges, ResponseCharges, ResponseFacts, SettlementCharges, SettlementOutcome,
     SettlementTally,
@@ -116,6 +120,8 @@ struct ReservedCharge {
     settled: bool,
     /// The place in the response that has the true cost.
     actual: Option<Arc<ActualCost>>,
+    /// The treatment of the bytes of the bodies, if they are counted.
+    by_bytes: Option<ByteTreatment>,
     terms: Terms,
 }
 
@@ -358,7 +364,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> Result<Option<PendingReservation<'_>>, ConcurrencyRefusal> {
         let ends = |planned| {
             let rule = plan.rule(planned);
-            rule.concurrency.is_some() || rule.actual_cost().is_some()
+            let is_by_bytes = rule.cost == Cost::Bytes;
+            rule.concurrency.is_some() || rule.actual_cost().is_some() || is_by_bytes
         };
         // A request that is delayed may leave, and is refunded then.
         let settles = settles || plan.may_delay();
@@ -495,6 +502,7 @@ fn charges<'o>(
             receipt: outcome.receipt(),
             settled: settled(planned),
             actual: plan.rule(planned).actual_cost().cloned(),
+            by_bytes: ByteTreatment::of(plan, planned).filter(|_| !explicit_cost),
             terms: plan.rule(planned).terms,
         })
         .collect()

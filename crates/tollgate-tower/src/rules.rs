@@ -21,15 +21,15 @@ use tollgate::{Clock, Micros};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
-    Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer, ReservationId,
-    ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, expect_ready,
+    Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
+    InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
+    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, expect_ready,
 };
 
 use crate::charge::ChargeStands;
 use crate::gate::{
-    Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
-    GateVerdict, RequestBodyReader, SleepFn,
+    Admission, AdmittedResponse, BodyPacer, BoxFuture, DecisionDetails, Gate, GateAnswer,
+    GateRequest, GateVerdict, PieceAnswer, PieceTurn, RequestBodyReader, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::refusal::CustomRefusal;
@@ -97,6 +97,10 @@ where
         let reader =
             rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
         Some(Box::new(RequestNumbersReader(reader)))
+    }
+
+    fn paces_bodies(&self) -> bool {
+        self.rules().counts_bytes()
     }
 }
 
@@ -184,9 +188,11 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
         let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
         Box::pin(departing) as BoxFuture<()>
     });
+    let counts_bytes = answer.rules().counts_bytes();
     let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
-        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None };
+        let by_bytes = counts_bytes.then(|| RulesPacer::new(&gatekeeper, id)).flatten();
+        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None, by_bytes };
         Box::new(admission) as Box<dyn Admission>
     });
     tell(question, &answer).holding(pass).departing(departure)
@@ -302,6 +308,8 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     reads_response: bool,
     /// Charges that the body settles.
     metered: Option<MeteredCharges>,
+    /// Charges of both bodies.
+    by_bytes: Option<Arc<RulesPacer<S, C>>>,
 }
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
@@ -353,6 +361,10 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         self.settle_charges(due, self.gatekeeper.now())
     }
 
+    fn body_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        self.by_bytes.clone().map(|pacer| pacer as Arc<dyn BodyPacer>)
+    }
+
     fn give_back(self: Box<Self>) -> Option<BoxFuture<()>> {
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
         let now = gatekeeper.now();
@@ -379,6 +391,47 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S
 impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesAdmission").finish_non_exhaustive()
+    }
+}
+
+/// Charges the bodies of a request under rules that count bytes.
+struct RulesPacer<S: InfallibleStore + 'static, C: Clock + 'static> {
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    charges: BodyCharges,
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesPacer<S, C> {
+    fn new(gatekeeper: &Arc<Gatekeeper<S, C>>, id: ReservationId) -> Option<Arc<Self>> {
+        let charges = gatekeeper.body_charges(id)?;
+        Some(Arc::new(RulesPacer { gatekeeper: Arc::clone(gatekeeper), charges }))
+    }
+
+    async fn turn(&self, bytes: u64, can_wait: bool) -> PieceTurn {
+        let now = self.gatekeeper.clock_instant(self.gatekeeper.now());
+        let decision = self.gatekeeper.charge_piece(&self.charges, bytes, can_wait, now).await;
+        match decision.allowed() {
+            true => PieceTurn::PassAfter(decision.delay()),
+            false => PieceTurn::AskAgainAfter(decision.retry_after()),
+        }
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> BodyPacer for RulesPacer<S, C> {
+    fn piece_bytes_max(&self) -> u64 {
+        self.charges.piece_bytes_max()
+    }
+
+    fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer {
+        if self.gatekeeper.answers_at_once() {
+            return PieceAnswer::Now(expect_ready(self.turn(bytes, can_wait)));
+        }
+        PieceAnswer::Later(Box::pin(async move { self.turn(bytes, can_wait).await }))
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesPacer<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesPacer").field("charges", &self.charges).finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod applications;
 mod bad_upstreams;
+mod body_rates;
 mod corpus;
 mod corpus_reader;
 mod fair;
