@@ -8,11 +8,10 @@ use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
 
 use super::queued_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
 use super::{BottleneckId, QueuedRequest, TurnSleepFn};
-use crate::answer::{Answer, Binding, PlanDecision};
+use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
-use crate::missing_facts::SkippedRule;
 use crate::plan::{Enforcement, FairTurn, RequestPlan};
-use crate::reservation::{BUSY_RETRY, PlanAdmission, ReservationAnswer};
+use crate::reservation::{BUSY_RETRY, PlanAdmission, PlanAnswer, ReservationAnswer};
 use crate::rule_set::RuleSet;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
@@ -247,23 +246,5 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided.binding = Some(Binding::Limit(binding));
         let capacity = plan.limit(&plan.limits[binding]).capacity();
         decided.decision = decided.decision.refused_for(Refusal::OverLimit, capacity, refused);
-    }
-}
-
-/// An answer without the rules, which the plan borrows.
-struct PlanAnswer {
-    admission: PlanAdmission,
-    skipped: Option<SkippedRule>,
-    reads_response: bool,
-}
-
-impl PlanAnswer {
-    fn new(plan: &RequestPlan<'_>, admission: PlanAdmission) -> PlanAnswer {
-        PlanAnswer { admission, skipped: plan.skipped, reads_response: plan.reads_response() }
-    }
-
-    fn by(self, rules: RulesVersion) -> ReservationAnswer {
-        let PlanAnswer { admission: (decided, id), skipped, reads_response } = self;
-        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response }
     }
 }
