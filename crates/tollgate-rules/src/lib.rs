@@ -157,7 +157,7 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
-pub use waiting::{QueuedRequest, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally};
+pub use waiting::{Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest};
 
 /// The examples of the README, run as doc tests.
 #[cfg(doctest)]

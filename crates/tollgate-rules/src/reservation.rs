@@ -23,7 +23,7 @@ use crate::answer::{Answer, Binding, PlanDecision};
 use crate::cost_source::ActualCost;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::plan::RequestPlan;
-use crate::waiting::{BottleneckId, WaitingTables};
+use crate::waiting::{BottleneckId, Departure, WaitingTables};
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
     SharedKeys,
@@ -76,6 +76,8 @@ pub struct ReservationAnswer {
     pub reads_response: bool,
     /// True if the time that the work takes decides how much of it may go on at once; see [`Gatekeeper::measure`].
     pub measures_latency: bool,
+    /// The departure to wait for before the work begins, if a limit delays the request.
+    pub departure: Option<Departure>,
 }
 
 /// The decision about a plan, and the id to settle it by.
@@ -133,13 +135,16 @@ impl Reservations {
         self.table().len()
     }
 
-    /// The bottlenecks of the rules of a plan that bound concurrency.
-    pub(crate) fn bottlenecks<'p>(
+    /// The refusals that the rules of a plan would give for their `concurrency`.
+    pub(crate) fn possible_refusals<'p>(
         &'p self,
         plan: &'p RequestPlan<'_>,
-    ) -> impl Iterator<Item = BottleneckId> + 'p {
-        let bounded = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
-        bounded.map(|(_, rule, key)| BottleneckId(self.secrets.in_flight_hash(rule, key)))
+    ) -> impl Iterator<Item = ConcurrencyRefusal> + 'p {
+        plan.enforced().filter_map(|(number, rule, key)| {
+            let max = rule.concurrency.as_ref()?.max;
+            let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
+            Some(ConcurrencyRefusal { rule: Some(number), bottleneck, max })
+        })
     }
 
     /// Holds a place for the charges of a plan, or returns the reason why there is none.
@@ -277,7 +282,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             };
             self.ask_pending(&plan, held.map(Some), ask, asked_at).await
         };
-        let answer = PlanAnswer::new(&plan, (decided, id));
+        let answer = PlanAnswer::new(&plan, (decided, id), None);
         drop(plan);
         Ok(answer.by(rules))
     }
@@ -337,7 +342,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         asked_at: Now<'_>,
     ) -> ReservationAnswer {
         let plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
-        let answer = PlanAnswer::new(&plan, self.admit_plan(&plan, ask, settles, asked_at).await);
+        let admission = self.admit_plan(&plan, ask, settles, asked_at).await;
+        let answer = PlanAnswer::new(&plan, admission, None);
         drop(plan);
         answer.by(rules)
     }
@@ -371,7 +377,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
-            || plan.unlimited.iter().any(|one| one.rule.concurrency.is_some());
+            || plan.enforced().any(|(_, rule, _)| rule.concurrency.is_some());
         if !keeps_open {
             return Ok(None);
         }

@@ -312,8 +312,7 @@ impl RuleSet {
             overrides.list.push(one.clone());
         }
         let delays = |limits: &[RuleLimit]| limits.iter().any(|one| one.limit.is_queue());
-        let waits = |rule: &Rule| rule.fair.is_some() || rule.limits.all().any(delays);
-        let can_wait = book.rules.iter().any(|one| waits(&one.rule))
+        let can_wait = book.rules.iter().any(|one| one.rule.can_wait())
             || overrides.list.iter().any(|one| delays(&one.limits));
         RuleSet { base: book, overrides, can_wait }
     }

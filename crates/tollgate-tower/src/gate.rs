@@ -173,11 +173,11 @@ impl GateRequest {
 }
 
 /// The result of asking a gate about a request.
-#[derive(Debug)]
 pub struct GateVerdict {
     pub(crate) kind: VerdictKind,
     pub(crate) admission: Option<Box<dyn Admission>>,
     pub(crate) warning: Option<Warning>,
+    pub(crate) departure: Option<BoxFuture<()>>,
 }
 
 #[derive(Debug)]
@@ -187,9 +187,26 @@ pub(crate) enum VerdictKind {
     AmbiguousHeader(HeaderName),
 }
 
+impl fmt::Debug for GateVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateVerdict")
+            .field("kind", &self.kind)
+            .field("admission", &self.admission)
+            .field("warning", &self.warning)
+            .finish_non_exhaustive()
+    }
+}
+
 impl GateVerdict {
     fn new(finding: VerdictKind) -> GateVerdict {
-        GateVerdict { kind: finding, admission: None, warning: None }
+        GateVerdict { kind: finding, admission: None, warning: None, departure: None }
+    }
+
+    /// Adds the wait of an admitted request before its work begins, instead of a sleep for the delay of its decision. A
+    /// client that leaves drops it.
+    #[must_use]
+    pub fn departing(self, departure: Option<BoxFuture<()>>) -> GateVerdict {
+        GateVerdict { departure, ..self }
     }
 
     /// Adds what an admitted request holds until its work is over.

@@ -22,8 +22,8 @@ use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, QueuedRequest, RequestJson, RequestJsonReader, ReservationAnswer,
-    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WorkOutcome, expect_ready,
+    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer, ReservationId,
+    ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WorkOutcome, expect_ready,
 };
 
 use crate::charge::ChargeStands;
@@ -78,7 +78,7 @@ where
                 decide_in_turn(gatekeeper, question, sleep)
             });
         }
-        match expect_ready(decide_or_queue(self, question)) {
+        match expect_ready(decide_or_queue(self, question, &sleep)) {
             Ok(verdict) => GateAnswer::Now(verdict),
             Err(queued) => {
                 let question = question.take();
@@ -115,14 +115,15 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     let ask = Ask { facts, cost: question.cost, cannot_wait: true, ..Ask::default() };
     let read = gatekeeper.clock_instant(now);
     let reserved = gatekeeper.admit_by(rules, &ask, question.settles, read).await;
-    verdict(gatekeeper, question, reserved).warning(warning)
+    verdict(gatekeeper, question, reserved, None).warning(warning)
 }
 
 /// Decides about a request that can wait, or queues it.
 async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
-) -> Result<GateVerdict, QueuedRequest> {
+    sleep: &Arc<SleepFn>,
+) -> Result<GateVerdict, WaitingRequest> {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
     let (identity, warning) = match identify(&rules, question, &fields, now) {
@@ -134,14 +135,14 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     let patience = || question.patience().unwrap_or_default();
     let (settles, read) = (question.settles, gatekeeper.clock_instant(now));
     let reserved = gatekeeper.admit_or_queue(rules, &ask, settles, &patience, read).await?;
-    Ok(verdict(gatekeeper, question, reserved).warning(warning))
+    Ok(verdict(gatekeeper, question, reserved, Some(sleep)).warning(warning))
 }
 
 /// Decides about a queued request when it is its turn.
 async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
     question: GateRequest,
-    queued: QueuedRequest,
+    queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
@@ -151,7 +152,7 @@ async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
             let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
             let ask = Ask { facts, cost: question.cost, ..Ask::default() };
             let reserved = gatekeeper.admit_in_turn(queued, &ask, question.settles, &*sleep).await;
-            verdict(&gatekeeper, &question, reserved).warning(warning)
+            verdict(&gatekeeper, &question, reserved, Some(&sleep)).warning(warning)
         }
         Err(header) => question.ambiguous_header(header),
     };
@@ -164,7 +165,7 @@ async fn decide_in_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     question: GateRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
-    match decide_or_queue(&gatekeeper, &question).await {
+    match decide_or_queue(&gatekeeper, &question, &sleep).await {
         Ok(verdict) => (question, verdict),
         Err(queued) => Box::pin(wait_for_turn(gatekeeper, question, queued, sleep)).await,
     }
@@ -175,15 +176,21 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
     reserved: ReservationAnswer,
+    sleep: Option<&Arc<SleepFn>>,
 ) -> GateVerdict {
-    let ReservationAnswer { reads_response, measures_latency, .. } = reserved;
-    let pass = reserved.id.map(|id| {
+    let ReservationAnswer { answer, id, reads_response, measures_latency, departure } = reserved;
+    let departure = departure.zip(sleep).map(|(departure, sleep)| {
+        let (gatekeeper, sleep) = (Arc::clone(gatekeeper), Arc::clone(sleep));
+        let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
+        Box::pin(departing) as BoxFuture<()>
+    });
+    let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
         let began_at = measures_latency.then(|| gatekeeper.now());
         let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None, began_at };
         Box::new(admission) as Box<dyn Admission>
     });
-    tell(question, &reserved.answer).holding(pass)
+    tell(question, &answer).holding(pass).departing(departure)
 }
 
 /// Identifies the caller, and looks for signs of misuse. `Err` is a header field that names the caller in two ways.

@@ -104,7 +104,7 @@ pub(crate) fn next_step(
     head: &mut request::Parts,
     answered: GateVerdict,
 ) -> NextStep {
-    let GateVerdict { kind: finding, admission: pass, warning } = answered;
+    let GateVerdict { kind: finding, admission: pass, warning, departure } = answered;
     if let Some(warning) = warning {
         config.warn(warning);
     }
@@ -130,7 +130,7 @@ pub(crate) fn next_step(
     head.extensions.insert(decision.clone());
     let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
     held.decision = Some(decision);
-    match delay.and_then(|delay| config.sleep(delay)) {
+    match departure.or_else(|| delay.and_then(|delay| config.sleep(delay))) {
         Some(sleep) => NextStep::CallInnerAfter(sleep, held),
         None => NextStep::CallInner(held),
     }

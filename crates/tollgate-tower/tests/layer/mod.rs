@@ -2,6 +2,8 @@
 
 mod charges;
 mod exempt;
+#[cfg(feature = "rules")]
+mod fair;
 mod harness;
 mod keys;
 #[cfg(feature = "rules")]
@@ -11,5 +13,8 @@ mod queues;
 mod refusals;
 #[cfg(feature = "rules")]
 mod rules;
+#[cfg(feature = "rules")]
+mod shaping;
 mod shared;
+mod virtual_time;
 mod warnings;

@@ -69,6 +69,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
+        .wait(context.gateway_max_delay, tokio::time::sleep)
         .background(|settlement| {
             // Without a runtime the worker has ended, and its charges stand.
             if let Ok(runtime) = Handle::try_current() {
