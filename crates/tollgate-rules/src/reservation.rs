@@ -5,7 +5,9 @@
 //! done. After its deadline the charge stands, so that a client that never returns holds nothing
 //! open.
 
+mod adaptive_bounds;
 mod body_charges;
+mod plan_answer;
 mod settlement;
 mod table;
 
@@ -32,6 +34,9 @@ use table::{
 use tollgate::store::join::join_all;
 
 pub use body_charges::BodyCharges;
+pub(crate) use plan_answer::PlanAnswer;
+
+pub use adaptive_bounds::{ADAPTIVE_KEYS_MAX, AdaptiveBoundReport, WorkOutcome};
 pub use settlement::{
     MeteredCharges, ResponseCharges, ResponseFacts, SettlementCharges, SettlementOutcome,
     SettlementTally,
@@ -73,6 +78,8 @@ pub struct ReservationAnswer {
     pub id: Option<ReservationId>,
     /// True if a number in the body of the response decides the cost, so that it must not be compressed.
     pub reads_response: bool,
+    /// True if the time that the work takes decides how much of it may go on at once; see [`Gatekeeper::measure`].
+    pub measures_latency: bool,
     /// The departure to wait for before the work begins, if a limit delays the request.
     pub departure: Option<Departure>,
 }
@@ -180,6 +187,12 @@ impl Reservations {
         }
     }
 
+    /// Records the end of work, and lets those try who wait for a bound that has grown.
+    fn measure(&self, id: ReservationId, outcome: Option<WorkOutcome>, now: Micros) {
+        let grown = self.table().measure(id, outcome, now);
+        self.waiting.free(grown.into_iter().map(BottleneckId));
+    }
+
     fn freed(&self, open: &OpenReservation) {
         self.waiting.free(open.in_flight.iter().map(|hash| BottleneckId(*hash)));
     }
@@ -275,10 +288,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             };
             self.ask_pending(&plan, held.map(Some), ask, asked_at).await
         };
-        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
+        let answer = PlanAnswer::new(&plan, (decided, id), None);
         drop(plan);
-        let answer = Answer::new(rules, decided, skipped);
-        Ok(ReservationAnswer { answer, id, reads_response, departure: None })
+        Ok(answer.by(rules))
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -290,6 +302,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
         let now = self.begin_operation(now.into());
+        self.reservations.measure(id, None, now.instant());
         let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
         join_all(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
@@ -335,11 +348,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         asked_at: Now<'_>,
     ) -> ReservationAnswer {
         let plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
-        let (decided, id) = self.admit_plan(&plan, ask, settles, asked_at).await;
-        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
+        let admission = self.admit_plan(&plan, ask, settles, asked_at).await;
+        let answer = PlanAnswer::new(&plan, admission, None);
         drop(plan);
-        let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, departure: None }
+        answer.by(rules)
     }
 
     /// Admits or refuses a plan.
@@ -420,6 +432,17 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             held.store_charges(charges(plan, ask.cost.is_some(), outcomes))
         });
         (decided, id)
+    }
+
+    /// Records the outcome of work that [`measures_latency`](ReservationAnswer::measures_latency), once, while it counts as
+    /// going on. A time begins when the work does, after all waiting and delays.
+    pub fn measure(&self, id: ReservationId, outcome: WorkOutcome, now: Micros) {
+        self.reservations.measure(id, Some(outcome), now);
+    }
+
+    /// The bounds of rules with `concurrency: adaptive` whose keys are in use, by rule. Bound: [`ADAPTIVE_KEYS_MAX`].
+    pub fn adaptive_bounds(&self) -> Vec<AdaptiveBoundReport> {
+        self.reservations.table().adaptive_bounds(self.now())
     }
 
     /// Ends the work; a charge that was not settled stands.

@@ -240,6 +240,9 @@ pub trait Admission: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Notes that the work begins now: a delay after the verdict is over.
+    fn begin(&mut self) {}
+
     /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it
     /// passes the response on.
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;

@@ -1,5 +1,6 @@
 //! The gateway as a black box: the real program between hostile or ordinary clients and real or broken upstreams.
 
+mod adaptive;
 mod applications;
 mod bad_upstreams;
 mod body_rates;

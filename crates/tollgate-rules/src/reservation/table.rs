@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
+use super::adaptive_bounds::{AdaptiveBoundReport, AdaptiveBounds, WorkOutcome};
 use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
@@ -82,22 +83,22 @@ impl ReservationSecrets {
 }
 
 /// The size of a reservation, and its callers.
-pub(super) struct ReservationRequest {
+pub(super) struct ReservationRequest<'r> {
     bytes: usize,
     /// The caller, by each of its names.
     callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
     /// The most that this caller may have.
     max_reservations: usize,
-    /// Rules with `concurrency`: the rule's number, its limit, and the hash of what it counts.
-    concurrency: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
+    /// Rules with `concurrency`: the rule's number, the rule, and the hash of what it counts.
+    concurrency: ArrayVec<(u32, &'r Rule, u64), MAX_LIMITS>,
 }
 
-impl ReservationRequest {
+impl<'r> ReservationRequest<'r> {
     pub(super) fn new(
-        plan: &RequestPlan<'_>,
+        plan: &RequestPlan<'r>,
         facts: &Facts<'_>,
         secrets: &ReservationSecrets,
-    ) -> ReservationRequest {
+    ) -> ReservationRequest<'r> {
         let mut callers = ArrayVec::<u64, { MAX_LIMITS + 1 }>::new();
         callers.extend(stated_caller(plan, facts).map(|key| secrets.hash(&key)));
         let is_stated = !callers.is_empty();
@@ -110,14 +111,13 @@ impl ReservationRequest {
                 callers.push(key);
             }
         }
-        let counted: ArrayVec<(u32, u32, u64), MAX_LIMITS> = plan
+        let counted: ArrayVec<(u32, &Rule, u64), MAX_LIMITS> = plan
             .enforced()
-            .filter_map(|(number, rule, key)| {
-                let most = rule.concurrency.as_ref()?.max;
-                Some((number, most, secrets.in_flight_hash(rule, key)))
-            })
+            .filter(|(_, rule, _)| rule.concurrency.is_some())
+            .map(|(number, rule, key)| (number, rule, secrets.in_flight_hash(rule, key)))
             .collect();
-        let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
+        let most = counted.iter().filter_map(|(_, rule, _)| rule.concurrency.as_ref());
+        let allowed = most.map(|concurrency| concurrency.max as usize).max().unwrap_or(0);
         let keys: usize = SharedKeys::new(plan).0.iter().map(|key| key.as_bytes().len()).sum();
         let bytes = RESERVATION_BYTES
             + plan.limits.len() * size_of::<ReservedCharge>()
@@ -184,6 +184,8 @@ pub(super) struct ReservationTable {
     /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has
     /// limits.
     in_flight: HashMap<u64, u32>,
+    /// The bounds that are found by latency.
+    adaptive: AdaptiveBounds,
     /// The open reservations of each caller, by hash. Bound: one more for each open one than a
     /// decision has limits.
     by_caller: HashMap<u64, CallerUsage>,
@@ -210,6 +212,7 @@ pub(super) struct OpenReservation {
     /// Hashes of its caller.
     callers: Box<[u64]>,
     long_bytes: usize,
+    held_at: Micros,
     deadline: Micros,
 }
 
@@ -229,7 +232,7 @@ impl ReservationTable {
     /// Holds a place for a charge, or returns the reason why there is none.
     pub(super) fn hold(
         &mut self,
-        request: &ReservationRequest,
+        request: &ReservationRequest<'_>,
         deadline: Micros,
         now: Micros,
     ) -> Result<ReservationId, ReservationRefusal> {
@@ -240,19 +243,20 @@ impl ReservationTable {
         }
         match self.refusal(request) {
             Some(why) => Err(why),
-            None => Ok(self.insert(request, deadline)),
+            None => Ok(self.insert(request, deadline, now)),
         }
     }
 
     /// The reason why a reservation is refused; `None` if there is room. The caller's own bounds
     /// come first: a caller who is over them gets that reason also if the table is full.
-    fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
-        let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
+    fn refusal(&self, request: &ReservationRequest<'_>) -> Option<ReservationRefusal> {
+        let busy = request.concurrency.iter().find_map(|(number, rule, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(ConcurrencyRefusal {
-                rule: Some(*rule),
+            let max = self.adaptive.bound(rule, *hash)?;
+            (going_on >= max).then_some(ConcurrencyRefusal {
+                rule: Some(*number),
                 bottleneck: Some(BottleneckId(*hash)),
-                max: *most,
+                max,
             })
         });
         let over = |caller: &u64| {
@@ -269,17 +273,24 @@ impl ReservationTable {
         busy.map(ReservationRefusal::Busy).or(full.then_some(ReservationRefusal::Full))
     }
 
-    fn insert(&mut self, request: &ReservationRequest, deadline: Micros) -> ReservationId {
+    fn insert(
+        &mut self,
+        request: &ReservationRequest<'_>,
+        deadline: Micros,
+        now: Micros,
+    ) -> ReservationId {
         let id = ReservationSecrets::new_id();
         let open = OpenReservation {
             charges: Vec::new(),
             in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),
             callers: request.callers.iter().copied().collect(),
             long_bytes: request.long_bytes(),
+            held_at: now,
             deadline,
         };
-        for hash in &open.in_flight {
+        for (_, rule, hash) in &request.concurrency {
             *self.in_flight.entry(*hash).or_default() += 1;
+            self.adaptive.began(rule, *hash, &self.in_flight, now);
         }
         for caller in &open.callers {
             let share = self.by_caller.entry(*caller).or_default();
@@ -290,6 +301,29 @@ impl ReservationTable {
         self.by_deadline.insert((deadline, id));
         self.open.insert(id, open);
         id
+    }
+
+    /// Records the end of an open reservation's work, for rules that bound it by latency. `None` is an end without a
+    /// measured time: the work took as long as the reservation was open. Returns the hashes under which more work may go
+    /// on now.
+    pub(super) fn measure(
+        &mut self,
+        id: ReservationId,
+        outcome: Option<WorkOutcome>,
+        now: Micros,
+    ) -> ArrayVec<u64, MAX_LIMITS> {
+        let Some(open) = self.open.get(&id) else { return ArrayVec::new() };
+        let outcome = outcome.unwrap_or(WorkOutcome::Answered(open.held_at.until(now)));
+        let grown = open.in_flight.iter().copied().filter(|hash| {
+            let others = self.in_flight.get(hash).copied().unwrap_or(0).saturating_sub(1);
+            self.adaptive.ended(*hash, outcome, others, now)
+        });
+        grown.collect()
+    }
+
+    /// The bounds that are found by latency, by rule.
+    pub(super) fn adaptive_bounds(&self, now: Micros) -> Vec<AdaptiveBoundReport> {
+        self.adaptive.report(&self.in_flight, now)
     }
 
     /// Stores the charges of a held reservation. If its deadline has passed meanwhile, it is gone

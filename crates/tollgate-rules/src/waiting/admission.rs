@@ -9,11 +9,10 @@ use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
 use super::departures::{Departure, PassedQueue, PassedQueues};
 use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
 use super::{BottleneckId, TurnSleepFn, WaitingRequest};
-use crate::answer::{Answer, Binding, PlanDecision};
+use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
-use crate::missing_facts::SkippedRule;
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
-use crate::reservation::{BUSY_RETRY, PlanAdmission, ReservationAnswer};
+use crate::reservation::{BUSY_RETRY, PlanAdmission, PlanAnswer, ReservationAnswer};
 use crate::rule_set::RuleSet;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
@@ -321,30 +320,5 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided.binding = Some(Binding::Limit(binding));
         let capacity = plan.limit(&plan.limits[binding]).capacity();
         decided.decision = decided.decision.refused_for(Refusal::OverLimit, capacity, refused);
-    }
-}
-
-/// An answer without the rules, which the plan borrows.
-struct PlanAnswer {
-    admission: PlanAdmission,
-    skipped: Option<SkippedRule>,
-    reads_response: bool,
-    departure: Option<Departure>,
-}
-
-impl PlanAnswer {
-    fn new(
-        plan: &RequestPlan<'_>,
-        admission: PlanAdmission,
-        departure: Option<Departure>,
-    ) -> PlanAnswer {
-        let reads_response = plan.reads_response();
-        PlanAnswer { admission, skipped: plan.skipped, reads_response, departure }
-    }
-
-    fn by(self, rules: RulesVersion) -> ReservationAnswer {
-        let PlanAnswer { admission: (decided, id), skipped, reads_response, departure } = self;
-        let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, departure }
     }
 }

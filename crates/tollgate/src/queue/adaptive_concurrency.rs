@@ -116,6 +116,13 @@ impl AdaptiveConcurrency {
         }
     }
 
+    /// Changes the range. What was measured stays.
+    pub fn set_range(&mut self, min: u32, max: u32) {
+        let min = min.max(1);
+        (self.min, self.max) = (f64::from(min), f64::from(max.max(min)));
+        self.set_limit(self.limit);
+    }
+
     /// The most work that may be in flight now.
     pub fn limit(&self) -> u32 {
         // Between `min` and `max`, which were whole numbers of this type.
@@ -156,6 +163,14 @@ impl AdaptiveConcurrency {
         if self.round.counts(now) {
             self.round.overloads += 1;
             self.finish_round(in_flight, now);
+        }
+    }
+
+    /// Records that a client left after `waited`, before its work ended. A wait above the mean counts as a latency, so that
+    /// impatient clients do not hide a slow upstream; a shorter one says nothing.
+    pub fn abandoned(&mut self, waited: Wait, in_flight: u32, now: Micros) {
+        if waited > self.mean_latency() && self.mean_us > 0.0 {
+            self.ended(waited, in_flight, now);
         }
     }
 
