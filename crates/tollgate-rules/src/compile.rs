@@ -329,8 +329,10 @@ impl RulesFiles<'_, '_> {
 
     /// Warns of multipliers that no rule uses. All rules of the short form use them.
     fn check_tiers(&self, tiers: &WrittenTiers<'_>) {
-        let is_tiered =
-            |rule: &YamlNode| rule.get("tiered").and_then(YamlNode::boolean) == Some(true);
+        let is_tiered = |rule: &YamlNode| {
+            let weighs = rule.get("fair").is_some_and(|fair| fair.entry("weight_by").is_some());
+            weighs || rule.get("tiered").and_then(YamlNode::boolean) == Some(true)
+        };
         let used = self.files.iter().any(|RulesFile { root, .. }| {
             let rules = root.get("rules").map(YamlNode::items).unwrap_or_default();
             root.entry("rate_limits").is_some() || rules.iter().any(is_tiered)

@@ -69,6 +69,9 @@ impl<'a> DecidedRequest<'a> {
         verdicts: &'a mut RuleVerdicts<'p>,
     ) -> DecidedRequest<'a> {
         add_verdicts_of_rules(verdicts, plan, (decision, *binding), entries.outcomes());
+        if !plan.unlimited.is_empty() {
+            add_unlimited_rules(verdicts, plan, (decision, *binding));
+        }
         if !plan.zero_limits.is_empty() {
             add_zero_limits(verdicts, plan, decision.allowed());
         }
@@ -135,6 +138,31 @@ fn add_verdicts_of_rules<'a>(
         }
         verdicts.push(verdict);
         (rest, outcomes) = (&rest[limits..], &outcomes[limits..]);
+    }
+}
+
+/// Adds the verdicts of rules without limits, as far as there is room.
+#[cold]
+fn add_unlimited_rules<'a>(
+    verdicts: &mut RuleVerdicts<'a>,
+    plan: &'a RequestPlan<'a>,
+    (decision, binding): (&Decision, Option<Binding>),
+) {
+    for one in plan.unlimited.iter().take(verdicts.remaining_capacity()) {
+        let verdict = RuleVerdict {
+            rule: one.rule,
+            key: plan.caller_of_unlimited(one),
+            verdict: Verdict::Allowed,
+            limit: "",
+            retry_after: Wait::ZERO,
+            cost: 0,
+            rule_hash: plan.rules().name_hash_of(one.number),
+            number: one.number,
+        };
+        verdicts.push(match binding == Some(Binding::Concurrency(one.number)) {
+            true => verdict.refused_by_concurrency(decision.retry_after()),
+            false => verdict,
+        });
     }
 }
 

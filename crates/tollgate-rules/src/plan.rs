@@ -42,6 +42,8 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) limits: Vec<PlannedLimit<'a>>,
     /// Limits stated in the request. Bound: as many as descriptors.
     pub(crate) stated: Vec<RuleLimit>,
+    /// Rules without limits, which bound work in progress. Bound: [`MAX_LIMITS`].
+    pub(crate) unlimited: Vec<UnlimitedRule<'a>>,
     /// Limits of zero, which refuse without asking a store. Bound: with the limits [`MAX_LIMITS`].
     pub(crate) zero_limits: Vec<ZeroLimit>,
     /// Rules that did not apply because a fact of their key is missing.
@@ -76,6 +78,16 @@ pub(crate) struct PlannedLimit<'a> {
     /// True for a limit that refuses only if all such limits of a request do. Until that is known
     /// it is in shadow.
     pub(crate) quota: bool,
+}
+
+/// A rule without limits, which bounds work in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnlimitedRule<'a> {
+    pub(crate) number: u32,
+    pub(crate) rule: &'a Rule,
+    /// The number of the caller's key.
+    caller: u16,
+    pub(crate) enforcement: Enforcement,
 }
 
 /// A limit of zero: a file, or the request itself, refuses this descriptor.
@@ -155,6 +167,7 @@ impl<'a> RequestPlan<'a> {
             limits: memory.take_limits(),
             memory,
             stated: Vec::new(),
+            unlimited: Vec::new(),
             zero_limits: Vec::new(),
             rules_without_fact: 0,
             skipped: None,
@@ -304,6 +317,9 @@ impl<'a> RequestPlan<'a> {
             true => self.key_of((number, spelling), true, request)?,
             false => caller,
         };
+        if limits.is_empty() {
+            self.push_unlimited(UnlimitedRule { number, rule, caller, enforcement: standing });
+        }
         for (limit, index) in limits.iter().zip(0..) {
             let place = LimitRef { rule: number, list, index };
             let of = request.descriptor;
@@ -328,6 +344,16 @@ impl<'a> RequestPlan<'a> {
         match self.limits.len() < MAX_LIMITS {
             true => self.limits.push(planned),
             false => self.push_to_full(planned),
+        }
+    }
+
+    /// Adds a rule without limits.
+    #[cold]
+    fn push_unlimited(&mut self, rule: UnlimitedRule<'a>) {
+        match self.unlimited.len() < MAX_LIMITS {
+            true => self.unlimited.push(rule),
+            false if rule.enforcement == Enforcement::Enforced => self.too_many_limits = true,
+            false => self.limits_left_out += 1,
         }
     }
 
@@ -510,12 +536,22 @@ impl<'a> RequestPlan<'a> {
     /// The rules that are enforced, each once for each key they count.
     pub(crate) fn enforced(&self) -> impl Iterator<Item = (u32, &'a Rule, &KeyBuf)> {
         let mut last = None;
-        self.limits.iter().filter_map(move |planned| {
+        let unlimited = self.unlimited.iter().filter_map(|one| {
+            let is_enforced = one.enforcement == Enforcement::Enforced;
+            is_enforced.then(|| (one.number, one.rule, self.caller_of_unlimited(one)))
+        });
+        let limited = self.limits.iter().filter_map(move |planned| {
             let rule = planned.limit_ref.rule;
             let again = last.replace((rule, planned.caller)) == Some((rule, planned.caller));
             (!again && planned.enforcement == Enforcement::Enforced)
                 .then(|| (rule, self.rule(planned), self.caller(planned)))
-        })
+        });
+        limited.chain(unlimited)
+    }
+
+    /// The caller's key under a rule without limits.
+    pub(crate) fn caller_of_unlimited(&self, one: &UnlimitedRule<'a>) -> &KeyBuf {
+        self.key(one.caller)
     }
 
     /// The checks for the store. Inlined, so that the list is built where it stays.

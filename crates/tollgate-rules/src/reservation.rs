@@ -214,7 +214,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         let plan = Box::new(RequestPlan::new(&rules, ask, now));
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
-        let (decided, id) = if plan.limits.is_empty() {
+        let (decided, id) = if plan.limits.is_empty() && plan.unlimited.is_empty() {
             // Nothing is charged, so nothing is kept: the id itself contains the deadline.
             let decided = self.ask(&plan, Act::Take, asked_at).await;
             let name = || self.reservations.secrets.id_without_charges(deadline);
@@ -293,7 +293,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
-        let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned));
+        let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
+            || plan.enforced().any(|(_, rule, _)| rule.concurrency.is_some());
         let (decided, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, ask, deadline, now);

@@ -78,7 +78,7 @@ pub(crate) enum ShapeKind {
     Object(&'static ShapeObject),
     /// Any value of any form, also none.
     Any,
-    /// One of these, distinguished by their form: scalar, list or map.
+    /// One of these, distinguished by their form: word, other scalar, list or map.
     Either(&'static [ShapeKind]),
 }
 
@@ -279,9 +279,12 @@ impl ShapeChecker<'_> {
             }
             ShapeKind::Object(object) => self.object(node, object),
             ShapeKind::Either(kinds) => {
+                // A word is one of the choices, if there are any; other scalars are numbers.
+                let is_word = node.text().is_some_and(|text| text.starts_with(char::is_alphabetic));
+                let choice = kinds.iter().find(|kind| matches!(kind, ShapeKind::Choice(_)));
                 let fitting = kinds.iter().find(|kind| kind.has_form(form));
-                let kind = fitting.expect("one of them has this form");
-                self.value(node, key_span, kind, named);
+                let kind = choice.filter(|_| is_word).or(fitting);
+                self.value(node, key_span, kind.expect("one of them has this form"), named);
             }
         }
     }

@@ -6,13 +6,14 @@ use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::reservation::{EXPIRES_IN_MAX, RESERVATIONS_MAX};
 use tollgate_rules::{
     Ask, Facts, Gatekeeper, ReservationAnswer, ReservationId, ReserveError, ResponseCharges,
-    ResponseFacts, SettleError, Source, compile, expect_ready,
+    ResponseFacts, SettleError, Source, Verdict, compile, expect_ready,
 };
 
 const RULES: &str = "
 rules:
   - { name: plain, match: { path: /plain }, key: global, limits: [100/hour burst 100] }
   - { name: work, match: { path: /work }, key: '{user}', limits: [100/hour burst 100], concurrency: 2 }
+  - { name: bare, match: { path: /bare }, key: '{user}', concurrency: 1 }
   - name: tokens
     match: { path: /chat }
     key: global
@@ -102,6 +103,25 @@ fn work_counts_until_it_ends_also_once_it_is_settled() {
     assert_eq!(busy(&gate), Some(Refusal::Busy));
     gate.0.end(second);
     assert_eq!(gate.0.commit(second, 1), Err(SettleError::Unknown));
+}
+
+#[test]
+fn a_rule_without_limits_bounds_work_and_nothing_else() {
+    let gate = WorkGate::new();
+    let first = gate.admit("/bare", "anna", false);
+    assert!(first.answer.allowed() && first.answer.binding().is_none());
+    let second = gate.admit("/bare", "anna", false);
+    assert_eq!(second.answer.refusal(), Some(Refusal::Busy));
+    assert_eq!(second.answer.binding().expect("a bound").limit, "1 in flight");
+    let tally = |verdict| {
+        let rules = gate.0.rules();
+        let mut tallies = rules.tallies();
+        tallies.find(|(rule, _)| &*rule.name == "bare").expect("it is there").1.count(verdict)
+    };
+    assert_eq!((tally(Verdict::Allowed), tally(Verdict::Refused)), (1, 1));
+    gate.0.end(first.id.expect("work in progress"));
+    assert!(gate.admit("/bare", "anna", false).answer.allowed());
+    assert!(gate.0.decide(&Ask::default()).allowed(), "a check is no work");
 }
 
 #[test]

@@ -68,8 +68,8 @@
 //! # Reading order
 //!
 //! [`time`], [`limit`], [`check`] and [`decision`] are the nouns; [`algorithm`] has the pure
-//! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`observer`] and
-//! [`headers`] stand beside it. [`clock`] is the only module that reads the time.
+//! functions; [`store`] keeps states; [`limiter`] puts them together; [`wait`], [`queue`],
+//! [`observer`] and [`headers`] stand beside it. [`clock`] is the only module that reads the time.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -90,6 +90,8 @@ pub mod clock;
 pub mod limiter;
 
 pub mod wait;
+
+pub mod queue;
 
 pub mod observer;
 

@@ -16,6 +16,7 @@ mod worked_cases;
 mod fuzz_seeded;
 mod headers;
 mod properties;
+mod queue;
 mod races;
 mod regressions;
 mod table_model;

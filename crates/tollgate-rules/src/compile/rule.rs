@@ -10,7 +10,8 @@ use crate::key_template::KeyTemplate;
 use crate::own_refusal::OwnRefusal;
 use crate::response_meter::is_json;
 use crate::rule::{Ban, Cost, Mode, Rule, TierLimits};
-use crate::yaml::YamlNode;
+use crate::suggest::suggest;
+use crate::yaml::{YamlEntry, YamlNode};
 
 use super::context::{CompileContext, StoreNames, optional};
 use super::limits::{self, LimitOwner, WrittenLimit};
@@ -81,11 +82,30 @@ fn limits_of(
         context.warn(entry.key_span, problem);
     }
     let owner = LimitOwner { rule, on_change: on_change(node), tiered: tiered.is_some() };
-    let limits = node.get("limits")?;
+    let Some(limits) = node.get("limits") else { return without_limits(context, node) };
     let specs = limits::specs(context, limits)?;
     let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
     let built = limits::read_rule_limits(context, &specs, blame, owner, tiers)?;
     Some((specs, built))
+}
+
+/// The limits of a rule that has none, if it bounds work in another way.
+fn without_limits(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+) -> Option<(Vec<WrittenLimit>, TierLimits)> {
+    let bounds_work = ["concurrency", "websocket"].iter().any(|field| node.entry(field).is_some());
+    if !bounds_work {
+        // A misspelt field is reported for its name, not as missing.
+        let is_misspelt = |entry: &YamlEntry| suggest(&entry.key, ["limits"].into_iter()).is_some();
+        if !node.entries().iter().any(is_misspelt) {
+            let problem = Problem::new("a rule needs the field `limits`")
+                .hint("write `limits: [10/second, 100/minute]`");
+            context.error(node.span, problem);
+        }
+        return None;
+    }
+    Some((Vec::new(), TierLimits::untiered(Vec::new())))
 }
 
 /// Warns of values that are valid by themselves but contradict each other.

@@ -39,10 +39,10 @@ pub(super) static RULE: ShapeObject = object(
             "The key that is counted: `{user|ip}` is the first fact present, `{user}:{path}` combines facts, `global` is one key for all.",
             "key: \"{user|ip}\"",
         ),
-        required(
+        field(
             "limits",
             LIMITS,
-            "The limits. A request passes only if all of them allow it.",
+            "The limits. A request passes only if all of them allow it. Required, unless the rule has `concurrency` or `websocket`.",
             "limits: [10/second, 100/minute]",
         ),
         field(

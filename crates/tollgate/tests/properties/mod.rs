@@ -33,7 +33,7 @@ use traces::*;
 const CASES: u32 = 10_000;
 const SEED: u64 = 0x7011_6A7E;
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let given = ProptestConfig::default();
     let is_set = |name: &str| std::env::var_os(name).is_some();
     ProptestConfig {
