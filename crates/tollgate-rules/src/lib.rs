@@ -154,6 +154,7 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
+pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.
 #[cfg(doctest)]

@@ -19,8 +19,12 @@ use tollgate::{
 
 use crate::answer::{Answer, Binding, PlanDecision};
 use crate::cost_source::ActualCost;
+use crate::facts::Facts;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
+use crate::matcher::asks_for_websocket;
 use crate::plan::RequestPlan;
+use crate::rule::Rule;
+use crate::websocket_limits::WebSocketLimits;
 use table::{
     ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable, SharedKeys,
 };
@@ -67,6 +71,9 @@ pub struct ReservationAnswer {
     pub id: Option<ReservationId>,
     /// True if a number in the body of the response decides the cost, so that it must not be compressed.
     pub reads_response: bool,
+    /// The limits of the WebSocket that the request wants to open, by rule; empty for other requests. Bound: as many
+    /// as rules apply.
+    pub websocket: Vec<Arc<WebSocketLimits>>,
 }
 
 /// The reason why nothing can be reserved, whatever the limits say.
@@ -230,7 +237,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        Ok(ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response })
+        let answer = Answer::new(rules, decided, skipped);
+        Ok(ReservationAnswer { answer, id, reads_response, websocket: Vec::new() })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -294,7 +302,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
-            || plan.enforced().any(|(_, rule, _)| rule.concurrency.is_some());
+            || plan.enforced().any(|(_, rule, _)| {
+                rule.concurrency.is_some() || websocket_limits(rule, &ask.facts).is_some()
+            });
         let (decided, id) = if keeps_open {
             let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
             let held = self.reservations.hold(&plan, ask, deadline, now);
@@ -306,9 +316,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         } else {
             (self.ask(&plan, Act::Take, asked_at).await, None)
         };
+        let websocket = id.map_or_else(Vec::new, |_| websocket_limits_of(&plan, &ask.facts));
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
-        ReservationAnswer { answer: Answer::new(rules, decided, skipped), id, reads_response }
+        let answer = Answer::new(rules, decided, skipped);
+        ReservationAnswer { answer, id, reads_response, websocket }
     }
 
     /// Decides a plan whose place in the table is held. Without a place it charges nothing and
@@ -377,15 +389,15 @@ impl Drop for PendingReservation<'_> {
     }
 }
 
-/// The rule whose `concurrency` is reached, and its bound.
+/// The bound on work in progress that is reached.
 struct ConcurrencyRefusal {
     /// `None`: too many reservations are open, of this caller or in the table.
-    rule: Option<u32>,
+    bound: Option<Binding>,
     max: u32,
 }
 
 impl ConcurrencyRefusal {
-    const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { rule: None, max: 0 };
+    const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { bound: None, max: 0 };
 
     /// Turns the admission by the limits into a refusal.
     fn apply_to(&self, decided: &mut PlanDecision) {
@@ -396,9 +408,19 @@ impl ConcurrencyRefusal {
             delay: Wait::ZERO,
             ..decided.decision.outcome()
         };
-        decided.binding = self.rule.map(Binding::Concurrency);
+        decided.binding = self.bound;
         decided.decision = decided.decision.refused_for(Refusal::Busy, self.max.into(), outcome);
     }
+}
+
+/// The limits of a rule on the WebSocket that a request wants to open.
+fn websocket_limits<'r>(rule: &'r Rule, facts: &Facts<'_>) -> Option<&'r Arc<WebSocketLimits>> {
+    rule.websocket.as_ref().filter(|_| asks_for_websocket(facts))
+}
+
+/// The limits of all enforced rules on the WebSocket that a request wants to open.
+fn websocket_limits_of(plan: &RequestPlan<'_>, facts: &Facts<'_>) -> Vec<Arc<WebSocketLimits>> {
+    plan.enforced().filter_map(|(_, rule, _)| websocket_limits(rule, facts).cloned()).collect()
 }
 
 /// The charges of a request.

@@ -23,7 +23,7 @@ use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
     MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationId, ResponseFacts,
-    RuleSet, RulesVersion, SettlementCharges, expect_ready,
+    RuleSet, RulesVersion, SettlementCharges, WebSocketLimits, expect_ready,
 };
 
 use crate::charge::ChargeStands;
@@ -119,9 +119,10 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
             gatekeeper.admit_by(RulesVersion::from_inner(version), &ask, settles, read).await;
     }
     let reads_response = reserved.reads_response;
+    let websocket = WebSocketRules(std::mem::take(&mut reserved.websocket));
     let pass = reserved.id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
-        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None };
+        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None, websocket };
         Box::new(admission) as Box<dyn Admission>
     });
     tell(question, &reserved.answer).holding(pass).warning(warning)
@@ -219,7 +220,13 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     reads_response: bool,
     /// Charges that the body settles.
     metered: Option<MeteredCharges>,
+    websocket: WebSocketRules,
 }
+
+/// The limits on the WebSocket that a request opens, by rule, in the extensions of its response. The layer does not see the
+/// frames: the server that runs the connection enforces them.
+#[derive(Clone, Debug, Default)]
+pub struct WebSocketRules(pub Vec<Arc<WebSocketLimits>>);
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
     /// Settles charges: at once over a store in this process, otherwise by the returned future.
@@ -246,6 +253,12 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;
         self.metered = due.metered;
         self.settle_charges(due.known, now)
+    }
+
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        if !self.websocket.0.is_empty() {
+            extensions.insert(std::mem::take(&mut self.websocket));
+        }
     }
 
     fn wants_body(&self) -> bool {

@@ -19,4 +19,6 @@ mod restarts;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
+mod websocket_limits;
+mod websocket_wire;
 mod wire_client;

@@ -8,7 +8,9 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
-use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
+use super::{
+    Binding, ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError, websocket_limits,
+};
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
@@ -74,6 +76,9 @@ impl ReservationSecrets {
     }
 }
 
+/// The most bounds on work in progress of one request: each rule of a plan, with limits or without, may have two.
+const BOUNDS_MAX: usize = 4 * MAX_LIMITS;
+
 /// The size of a reservation, and its callers.
 pub(super) struct ReservationRequest {
     bytes: usize,
@@ -81,8 +86,8 @@ pub(super) struct ReservationRequest {
     callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
     /// The most that this caller may have.
     max_reservations: usize,
-    /// Rules with `concurrency`: the rule's number, its limit, and the hash of what it counts.
-    concurrency: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
+    /// Bounds on work in progress: which, their number, and the hash of what they count.
+    concurrency: ArrayVec<(Binding, u32, u64), BOUNDS_MAX>,
 }
 
 impl ReservationRequest {
@@ -103,11 +108,18 @@ impl ReservationRequest {
                 callers.push(key);
             }
         }
-        let counted: ArrayVec<(u32, u32, u64), MAX_LIMITS> = plan
+        let counted: ArrayVec<(Binding, u32, u64), BOUNDS_MAX> = plan
             .enforced()
-            .filter_map(|(number, rule, key)| {
-                let most = rule.concurrency.as_ref()?.max;
-                Some((number, most, secrets.hash(&rule.scoped("in_flight", key))))
+            .flat_map(|(number, rule, key)| {
+                let in_flight = rule.concurrency.as_ref().map(|bound| {
+                    let hash = secrets.hash(&rule.scoped("in_flight", key));
+                    (Binding::Concurrency(number), bound.max, hash)
+                });
+                let connections = websocket_limits(rule, facts).and_then(|limits| {
+                    let hash = secrets.hash(&rule.scoped("connections", key));
+                    Some((Binding::Connections(number), limits.connections.as_ref()?.max, hash))
+                });
+                in_flight.into_iter().chain(connections)
             })
             .collect();
         let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
@@ -240,9 +252,9 @@ impl ReservationTable {
     /// The reason why a reservation is refused; `None` if there is room. The caller's own bounds
     /// come first: a caller who is over them gets that reason also if the table is full.
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
-        let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
+        let busy = request.concurrency.iter().find_map(|(bound, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(ConcurrencyRefusal { rule: Some(*rule), max: *most })
+            (going_on >= *most).then_some(ConcurrencyRefusal { bound: Some(*bound), max: *most })
         });
         let over = |caller: &u64| {
             self.by_caller.get(caller).is_some_and(|share| {

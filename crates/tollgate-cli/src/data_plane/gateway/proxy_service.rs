@@ -153,11 +153,7 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
 
 /// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that
 /// of the server.
-fn prepare(
-    head: &mut request::Parts,
-    upstream: &UpstreamSettings,
-    is_upgrade: bool,
-) {
+fn prepare(head: &mut request::Parts, upstream: &UpstreamSettings, is_upgrade: bool) {
     if upstream.host == UpstreamHost::Upstream {
         head.headers.remove(HOST);
     }

@@ -176,7 +176,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
 
     /// Closes a WebSocket, unless it is being closed.
     fn close(&mut self, notice: &CloseNotice, now: Instant) {
-        if !self.is_websocket || matches!(self.closing, Some((cause, _)) if cause != CloseCause::Peer)
+        if !self.is_websocket
+            || matches!(self.closing, Some((cause, _)) if cause != CloseCause::Peer)
         {
             return;
         }

@@ -11,10 +11,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate::Micros;
 
-use super::super::websocket::close_notice::CloseNotice;
-use super::super::websocket::frame::{FrameHeader, FramePart, FrameReader, FrameSender};
-use super::super::websocket::frame_budget::{FrameBudget, FrameVerdict};
-use super::super::websocket::tunnel_metrics::TunnelMetrics;
+use crate::data_plane::gateway::websocket::close_notice::CloseNotice;
+use crate::data_plane::gateway::websocket::frame::{
+    FrameHeader, FramePart, FrameReader, FrameSender,
+};
+use crate::data_plane::gateway::websocket::frame_budget::{FrameBudget, FrameVerdict};
+use crate::data_plane::gateway::websocket::tunnel_metrics::TunnelMetrics;
 
 /// Bytes of the buffer that all tunnels of a thread share, and the most that one direction of a tunnel keeps.
 const SCRATCH_BYTES: usize = 16 << 10;

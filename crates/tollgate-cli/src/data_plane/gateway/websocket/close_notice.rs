@@ -116,8 +116,11 @@ mod tests {
         assert_eq!(&frame[4..], b"too many");
         let frame = notice.frame(FrameSender::Client);
         assert_eq!(&frame[..2], [0x88, 0x8A]);
-        let unmasked: Vec<u8> =
-            frame[6..].iter().zip(frame[2..6].iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
+        let unmasked: Vec<u8> = frame[6..]
+            .iter()
+            .zip(frame[2..6].iter().cycle())
+            .map(|(byte, mask)| byte ^ mask)
+            .collect();
         assert_eq!(unmasked, b"\x03\xF0too many");
     }
 

@@ -61,7 +61,7 @@ impl FrameRate {
 
 /// The decision about the next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum FrameVerdict {
+pub(crate) enum FrameVerdict {
     /// So many bytes may pass.
     Pass(usize),
     /// Nothing may pass before this instant.
@@ -72,7 +72,7 @@ pub(super) enum FrameVerdict {
 
 /// The limits on one direction and their counts.
 #[derive(Debug, Default)]
-pub(super) struct FrameBudget {
+pub(crate) struct FrameBudget {
     /// Bound: two for each rule of a request, which are at most as many as a decision has limits.
     rates: Box<[FrameRate]>,
     /// The longest message in bytes on the wire.
@@ -82,7 +82,7 @@ pub(super) struct FrameBudget {
 }
 
 impl FrameBudget {
-    pub(super) fn new(
+    pub(crate) fn new(
         rules: &[Arc<WebSocketLimits>],
         sender: FrameSender,
         now: Micros,
@@ -111,7 +111,7 @@ impl FrameBudget {
     }
 
     /// Decides about a frame by its header, and charges it if it may pass. All rates must allow it.
-    pub(super) fn admit_frame(&mut self, header: &FrameHeader, now: Micros) -> FrameVerdict {
+    pub(crate) fn admit_frame(&mut self, header: &FrameHeader, now: Micros) -> FrameVerdict {
         let message_bytes = match header.counts_as_message() {
             true => header.wire_bytes(),
             false => self.message_bytes.saturating_add(header.wire_bytes()),
@@ -150,7 +150,7 @@ impl FrameBudget {
     }
 
     /// Decides how much of a payload may pass now, and charges it.
-    pub(super) fn admit_payload(&mut self, bytes: usize, now: Micros) -> FrameVerdict {
+    pub(crate) fn admit_payload(&mut self, bytes: usize, now: Micros) -> FrameVerdict {
         let mut room = bytes as u64;
         for rate in self.rates.iter().filter(|rate| rate.shapes_payload()) {
             let piece = (rate.limit.capacity() / PIECES_OF_CAPACITY).max(1).min(bytes as u64);

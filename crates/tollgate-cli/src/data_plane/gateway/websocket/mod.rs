@@ -9,5 +9,5 @@
 
 pub(crate) mod close_notice;
 pub(crate) mod frame;
-pub(super) mod frame_budget;
+pub(crate) mod frame_budget;
 pub(crate) mod tunnel_metrics;
