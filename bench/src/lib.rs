@@ -9,6 +9,7 @@
 //! | `rules` | the cost of a rules file as it grows: compiling, deciding |
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
 //! | `gateway` | the gateway's cost per request, added latency and memory, next to nginx, HAProxy, Envoy and a bare forwarder |
+//! | `fairness` | the shares that callers get of one limit, through Tollgate, nginx and Envoy |
 //! | `instructions` | instructions per decision on every way in, counted by callgrind |
 //! | `pgo-training` | nothing: it sends mixed traffic to programs that are built with profiles |
 //! | `redis` | decisions through Redis, next to one EVALSHA for each request |
@@ -25,6 +26,7 @@ pub mod machine;
 pub mod options;
 pub mod peer_server;
 pub mod process;
+pub mod proxies;
 pub mod random;
 pub mod reply;
 pub mod rounds;

@@ -30,6 +30,8 @@ Commands:
   bench rules [OPTIONS]    measure the cost of rules files as they grow
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench gateway [OPTIONS]  measure the gateway next to nginx, HAProxy, Envoy and a bare forwarder
+  bench fairness [OPTIONS]
+                           measure the shares that callers get, next to nginx and Envoy
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
   instructions [OPTIONS]   count the instructions of a decision on every way in; --write measures the

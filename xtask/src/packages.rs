@@ -33,7 +33,7 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
 /// The folder of Debian's programs for administrators, which not every `PATH` has. Tests look there too.
 const SBIN_FOLDER: &str = "/usr/sbin";
 
-/// Proxies that only `bench gateway` starts.
+/// Proxies that only benchmarks start.
 const BENCHMARK_PROGRAMS: &[RequiredProgram] = &[
     RequiredProgram { probe: "nginx -v", package: "nginx-light" },
     RequiredProgram { probe: "haproxy -v", package: "haproxy" },
@@ -44,7 +44,7 @@ pub(crate) fn install() -> bool {
     install_missing(REQUIRED_PROGRAMS)
 }
 
-/// Installs missing proxies of `bench gateway`. Returns true if nothing is missing afterwards.
+/// Installs missing proxies of benchmarks. Returns true if nothing is missing afterwards.
 pub(crate) fn install_for_benchmark() -> bool {
     install_missing(BENCHMARK_PROGRAMS)
 }

@@ -8,7 +8,7 @@ use crate::packages;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library", "rules", "http", "gateway", "redis", "doors"];
+const BENCHMARKS: &[&str] = &["library", "rules", "http", "gateway", "fairness", "redis", "doors"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
@@ -20,7 +20,10 @@ pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
         return Err(format!("There is no benchmark `{name}`; there is: {known}."));
     }
     let is_help = options.iter().any(|word| word == "--help" || word == "-h");
-    if name == "gateway" && !is_help && !packages::install_for_benchmark() {
+    if matches!(name.as_str(), "gateway" | "fairness")
+        && !is_help
+        && !packages::install_for_benchmark()
+    {
         eprintln!("the proxies that are missing are not measured");
     }
     Ok(build_servers(name, options) && measure(name, options))

@@ -29,6 +29,7 @@ use crate::overflow::OverflowTable;
 use crate::plan::RequestPlan;
 use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
+use crate::waiting::WaitingTables;
 
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
@@ -42,6 +43,8 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     store: S,
     clock: C,
     pub(crate) reservations: Reservations,
+    /// Requests that wait their turn.
+    pub(crate) waiting: Arc<WaitingTables>,
     pub(crate) settlements: SettlementTally,
     /// Limits stated in requests of descriptors.
     pub(crate) stated: StatedLimitTable,
@@ -159,12 +162,14 @@ impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// A gatekeeper that decides by these rules, with state in `store` and the time of `clock`.
     pub fn new(rules: RuleSet, store: S, clock: C) -> Gatekeeper<S, C> {
+        let waiting = Arc::<WaitingTables>::default();
         Gatekeeper {
             rules: ArcSwap::from_pointee(rules),
             overrides: Mutex::default(),
             store,
             clock,
-            reservations: Reservations::default(),
+            reservations: Reservations::new(&waiting),
+            waiting,
             settlements: SettlementTally::default(),
             stated: StatedLimitTable::default(),
             overflow: OverflowTable::default(),

@@ -94,6 +94,8 @@ pub mod answer;
 
 pub mod reservation;
 
+pub mod waiting;
+
 pub mod descriptors;
 
 pub mod source;
@@ -154,6 +156,7 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
+pub use waiting::{QueuedRequest, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally};
 pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.

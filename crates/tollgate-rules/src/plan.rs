@@ -11,6 +11,7 @@ use tollgate::{Act, Algorithm, Check, KeyBuf, Limit, Micros};
 use crate::cost_source::ActualCost;
 use crate::descriptors::Unit;
 use crate::facts::Facts;
+use crate::fair::Fair;
 use crate::gatekeeper::Ask;
 use crate::key_template::KeyFacts;
 use crate::limit_spec::RuleLimit;
@@ -32,6 +33,11 @@ pub(crate) struct RequestPlan<'a> {
     cannot_wait: bool,
     /// True if nothing is charged.
     pub(crate) peek_only: bool,
+    /// True if a refusal is not final, because the request waits and tries again: it has no effect
+    /// beside the answer. It is not counted, not charged and not reported.
+    pub(crate) is_attempt: bool,
+    /// The index of the caller's tier.
+    tier: Option<usize>,
     /// True if the request is refused whatever the store answers, so that only limits that count
     /// refusals are charged.
     pub(crate) always_refused: bool,
@@ -88,6 +94,15 @@ pub(crate) struct UnlimitedRule<'a> {
     /// The number of the caller's key.
     caller: u16,
     pub(crate) enforcement: Enforcement,
+}
+
+/// The queue of a request, and its share there.
+pub(crate) struct FairTurn<'p> {
+    pub(crate) rule: u32,
+    /// The caller's key under the rule.
+    pub(crate) caller: &'p KeyBuf,
+    pub(crate) cost: u64,
+    pub(crate) fair: &'p Fair,
 }
 
 /// A limit of zero: a file, or the request itself, refuses this descriptor.
@@ -163,6 +178,8 @@ impl<'a> RequestPlan<'a> {
             rules,
             cannot_wait: at_once,
             peek_only: false,
+            is_attempt: false,
+            tier: None,
             always_refused: false,
             limits: memory.take_limits(),
             memory,
@@ -187,6 +204,37 @@ impl<'a> RequestPlan<'a> {
     /// Returns true if a rule of the plan bans callers after refusals.
     pub(crate) fn has_ban(&self) -> bool {
         self.limits.iter().any(|one| one.rule.ban.is_some())
+    }
+
+    /// The queue in which the request waits: that of the first enforced rule with `fair`. A request that costs nothing does
+    /// not wait.
+    pub(crate) fn fair(&self) -> Option<FairTurn<'_>> {
+        let limited = self.limits.iter().find_map(|planned| {
+            let fair = planned.rule.fair.as_ref()?;
+            let waits = planned.enforcement == Enforcement::Enforced && planned.cost > 0;
+            let (rule, caller) = (planned.limit_ref.rule, self.caller(planned));
+            waits.then_some(FairTurn { rule, caller, cost: planned.cost, fair })
+        });
+        limited.or_else(|| {
+            self.unlimited.iter().find_map(|one| {
+                let fair = one.rule.fair.as_ref()?;
+                let (rule, caller) = (one.number, self.caller_of_unlimited(one));
+                // The rule has no cost of its own: the request waits for a limit of another.
+                let cost = self.limits.iter().map(|planned| planned.cost).max().unwrap_or(1);
+                let waits = one.enforcement == Enforcement::Enforced && cost > 0;
+                waits.then_some(FairTurn { rule, caller, cost, fair })
+            })
+        })
+    }
+
+    /// The weight of the request's tier, in thousandths.
+    pub(crate) fn weight(&self, fair: &Fair) -> u32 {
+        fair.weight(self.tier)
+    }
+
+    /// Returns true if a limit may delay the request.
+    pub(crate) fn may_delay(&self) -> bool {
+        !self.cannot_wait && self.limits.iter().any(|planned| self.limit(planned).is_queue())
     }
 
     /// Returns true if a number in the body of the response decides the cost.
@@ -219,6 +267,7 @@ impl<'a> RequestPlan<'a> {
         let mut selected = self.memory.take_selected();
         rules.select(&facts, &mut selected);
         let tier = rules.tier_index(facts.tier);
+        self.tier = tier;
         let request = PlanRequest { facts: &facts, tier, descriptor: of, explicit_cost, now };
         let mut asked = ConsultedRules::default();
         // The spellings of the path for which a rule with a condition is enforced.
@@ -584,6 +633,7 @@ impl<'a> RequestPlan<'a> {
         let replaced =
             || rule.imported.is_some() && matches!(planned.limit_ref.list, LimitList::Override(_));
         rule.count_denied
+            && !self.is_attempt
             && !(replaced() && self.limit(planned).algorithm() != Algorithm::FixedWindow)
     }
 

@@ -24,9 +24,11 @@ use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersi
 use crate::matcher::asks_for_websocket;
 use crate::plan::RequestPlan;
 use crate::rule::Rule;
+use crate::waiting::{BottleneckId, WaitingTables};
 use crate::websocket_limits::WebSocketLimits;
 use table::{
-    ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable, SharedKeys,
+    OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
+    SharedKeys,
 };
 use tollgate::store::join::join_all;
 
@@ -40,7 +42,7 @@ pub use table::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 pub const EXPIRES_IN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The wait after a refusal for concurrency: nobody knows when work ends.
-const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
+pub(crate) const BUSY_RETRY: Wait = Wait::from_micros(1_000_000);
 
 /// The id of a reservation: unguessable, usable once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +78,9 @@ pub struct ReservationAnswer {
     pub websocket: Vec<Arc<WebSocketLimits>>,
 }
 
+/// The decision about a plan, and the id to settle it by.
+pub(crate) type PlanAdmission = (PlanDecision, Option<ReservationId>);
+
 /// The reason why nothing can be reserved, whatever the limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveError {
@@ -99,6 +104,8 @@ pub enum SettleError {
 pub(crate) struct Reservations {
     table: Mutex<ReservationTable>,
     secrets: ReservationSecrets,
+    /// Requests that wait for a place.
+    waiting: Arc<WaitingTables>,
 }
 
 /// The charge of one limit.
@@ -118,8 +125,21 @@ struct ReservedCharge {
 }
 
 impl Reservations {
+    pub(crate) fn new(waiting: &Arc<WaitingTables>) -> Reservations {
+        Reservations { waiting: Arc::clone(waiting), ..Reservations::default() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table().len()
+    }
+
+    /// The bottlenecks of the rules of a plan that bound concurrency.
+    pub(crate) fn bottlenecks<'p>(
+        &'p self,
+        plan: &'p RequestPlan<'_>,
+    ) -> impl Iterator<Item = BottleneckId> + 'p {
+        let bounded = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
+        bounded.map(|(_, rule, key)| BottleneckId(self.secrets.in_flight_hash(rule, key)))
     }
 
     /// Holds a place for the charges of a plan, or returns the reason why there is none.
@@ -140,8 +160,24 @@ impl Reservations {
         match self.secrets.deadline_without_charges(id) {
             Some(deadline) if deadline > now => Ok(Vec::new()),
             Some(_) => Err(SettleError::Expired),
-            None => Ok(self.table().close(id, now)?.charges),
+            None => {
+                let open = self.table().close(id, now)?;
+                self.freed(&open);
+                Ok(open.charges)
+            }
         }
+    }
+
+    /// Ends a reservation, and lets those try who wait for its place.
+    fn remove(&self, id: ReservationId) {
+        let open = self.table().remove(id);
+        if let Some(open) = open {
+            self.freed(&open);
+        }
+    }
+
+    fn freed(&self, open: &OpenReservation) {
+        self.waiting.free(open.in_flight.iter().map(|hash| BottleneckId(*hash)));
     }
 
     /// A panic under the lock leaves at worst one incomplete reservation.
@@ -233,7 +269,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Err(ReservationRefusal::Busy(busy)) => Err(busy),
                 Err(ReservationRefusal::Full) => return Err(ReserveError::TableFull),
             };
-            self.ask_pending(&plan, held, ask, asked_at).await
+            self.ask_pending(&plan, held.map(Some), ask, asked_at).await
         };
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
@@ -264,6 +300,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if cost < estimate {
             let back = check.cost(estimate - cost);
             let Ok(()) = store.refund(&back, Some(charge.receipt), now).await;
+            self.waiting.free_limit(&charge.limit, &charge.key);
         } else if cost > estimate {
             let force = [check.cost(cost - estimate).act(Act::Force)];
             let Ok(_) = store.decide_each(&force, now, &mut [Outcome::default()]).await;
@@ -293,45 +330,66 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         asked_at: Now<'_>,
     ) -> ReservationAnswer {
-        let now = asked_at.instant();
-        let plan = Box::new(RequestPlan::new(&rules, ask, now));
-        let ends = |planned| {
-            let rule = plan.rule(planned);
-            rule.concurrency.is_some() || rule.actual_cost().is_some()
-        };
-        // A request that no limit charges has nothing to settle, so a full table must not refuse
-        // it.
-        let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
-            || plan.enforced().any(|(_, rule, _)| {
-                rule.concurrency.is_some() || websocket_limits(rule, &ask.facts).is_some()
-            });
-        let (decided, id) = if keeps_open {
-            let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
-            let held = self.reservations.hold(&plan, ask, deadline, now);
-            let held = held.map_err(|no_place| match no_place {
-                ReservationRefusal::Busy(busy) => busy,
-                ReservationRefusal::Full => ConcurrencyRefusal::TABLE_FULL,
-            });
-            self.ask_pending(&plan, held, ask, asked_at).await
-        } else {
-            (self.ask(&plan, Act::Take, asked_at).await, None)
-        };
-        let websocket = id.map_or_else(Vec::new, |_| websocket_limits_of(&plan, &ask.facts));
+        let plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
+        let (decided, id) = self.admit_plan(&plan, ask, settles, asked_at).await;
+        let websocket = websocket_limits_of(&plan, &ask.facts, id);
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
         let answer = Answer::new(rules, decided, skipped);
         ReservationAnswer { answer, id, reads_response, websocket }
     }
 
-    /// Decides a plan whose place in the table is held. Without a place it charges nothing and
-    /// refuses.
+    /// Admits or refuses a plan.
+    pub(crate) async fn admit_plan(
+        &self,
+        plan: &RequestPlan<'_>,
+        ask: &Ask<'_>,
+        settles: bool,
+        now: Now<'_>,
+    ) -> PlanAdmission {
+        let held = self.hold_place(plan, ask, settles, now.instant());
+        self.ask_pending(plan, held, ask, now).await
+    }
+
+    /// Holds a place in the table, if something of the request is known only later.
+    pub(crate) fn hold_place(
+        &self,
+        plan: &RequestPlan<'_>,
+        ask: &Ask<'_>,
+        settles: bool,
+        now: Micros,
+    ) -> Result<Option<PendingReservation<'_>>, ConcurrencyRefusal> {
+        let ends = |rule: &Rule| {
+            rule.concurrency.is_some()
+                || rule.actual_cost().is_some()
+                || websocket_limits(rule, &ask.facts).is_some()
+        };
+        // A request that is delayed may leave, and is refunded then.
+        let settles = settles || plan.may_delay();
+        // A request that no limit charges has nothing to settle, so a full table must not refuse
+        // it.
+        let keeps_open = plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
+            || plan.unlimited.iter().any(|one| ends(one.rule));
+        if !keeps_open {
+            return Ok(None);
+        }
+        let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
+        match self.reservations.hold(plan, ask, deadline, now) {
+            Ok(held) => Ok(Some(held)),
+            Err(ReservationRefusal::Busy(busy)) => Err(busy),
+            Err(ReservationRefusal::Full) => Err(ConcurrencyRefusal::TABLE_FULL),
+        }
+    }
+
+    /// Decides a plan whose place in the table is held, if it needs one. Without its place it charges
+    /// nothing and refuses.
     async fn ask_pending(
         &self,
         plan: &RequestPlan<'_>,
-        held: Result<PendingReservation<'_>, ConcurrencyRefusal>,
+        held: Result<Option<PendingReservation<'_>>, ConcurrencyRefusal>,
         ask: &Ask<'_>,
         now: Now<'_>,
-    ) -> (PlanDecision, Option<ReservationId>) {
+    ) -> PlanAdmission {
         match held {
             Err(busy) => {
                 let mut decided = self.ask(plan, Act::Peek, now).await;
@@ -341,20 +399,29 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 self.notify(plan, &decided);
                 (decided, None)
             }
-            Ok(held) => {
-                let decided = self.ask(plan, Act::Take, now).await;
-                let id = decided.decision.allowed().then(|| {
-                    let outcomes = decided.entries.outcomes().iter();
-                    held.store_charges(charges(plan, ask.cost.is_some(), outcomes))
-                });
-                (decided, id)
-            }
+            Ok(held) => self.take_held(plan, held, ask, now).await,
         }
+    }
+
+    /// Takes the units of a plan, and keeps the charges in its place.
+    pub(crate) async fn take_held(
+        &self,
+        plan: &RequestPlan<'_>,
+        held: Option<PendingReservation<'_>>,
+        ask: &Ask<'_>,
+        now: Now<'_>,
+    ) -> PlanAdmission {
+        let decided = self.ask(plan, Act::Take, now).await;
+        let id = held.filter(|_| decided.decision.allowed()).map(|held| {
+            let outcomes = decided.entries.outcomes().iter();
+            held.store_charges(charges(plan, ask.cost.is_some(), outcomes))
+        });
+        (decided, id)
     }
 
     /// Ends the work; a charge that was not settled stands.
     pub fn end(&self, id: ReservationId) {
-        self.reservations.table().remove(id);
+        self.reservations.remove(id);
     }
 
     /// Gives back all that a reservation charged: the work did not happen.
@@ -368,7 +435,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
 /// A place in the table for a reservation whose store has yet to answer. Dropping it frees the
 /// place, also if the caller stops waiting for the answer.
-struct PendingReservation<'a> {
+pub(crate) struct PendingReservation<'a> {
     reservations: &'a Reservations,
     id: Option<ReservationId>,
 }
@@ -384,23 +451,26 @@ impl PendingReservation<'_> {
 impl Drop for PendingReservation<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.reservations.table().remove(id);
+            self.reservations.remove(id);
         }
     }
 }
 
 /// The bound on work in progress that is reached.
-struct ConcurrencyRefusal {
+pub(crate) struct ConcurrencyRefusal {
     /// `None`: too many reservations are open, of this caller or in the table.
     bound: Option<Binding>,
+    /// The place to wait until work of the rule and key ends.
+    pub(crate) bottleneck: Option<BottleneckId>,
     max: u32,
 }
 
 impl ConcurrencyRefusal {
-    const TABLE_FULL: ConcurrencyRefusal = ConcurrencyRefusal { bound: None, max: 0 };
+    const TABLE_FULL: ConcurrencyRefusal =
+        ConcurrencyRefusal { bound: None, bottleneck: None, max: 0 };
 
     /// Turns the admission by the limits into a refusal.
-    fn apply_to(&self, decided: &mut PlanDecision) {
+    pub(crate) fn apply_to(&self, decided: &mut PlanDecision) {
         let outcome = Outcome {
             remaining: 0,
             retry_after: BUSY_RETRY,
@@ -418,8 +488,16 @@ fn websocket_limits<'r>(rule: &'r Rule, facts: &Facts<'_>) -> Option<&'r Arc<Web
     rule.websocket.as_ref().filter(|_| asks_for_websocket(facts))
 }
 
-/// The limits of all enforced rules on the WebSocket that a request wants to open.
-fn websocket_limits_of(plan: &RequestPlan<'_>, facts: &Facts<'_>) -> Vec<Arc<WebSocketLimits>> {
+/// The limits of all enforced rules on the WebSocket that a request opens; empty without a reservation, which holds its
+/// place among the connections.
+pub(crate) fn websocket_limits_of(
+    plan: &RequestPlan<'_>,
+    facts: &Facts<'_>,
+    id: Option<ReservationId>,
+) -> Vec<Arc<WebSocketLimits>> {
+    if id.is_none() {
+        return Vec::new();
+    }
     plan.enforced().filter_map(|(_, rule, _)| websocket_limits(rule, facts).cloned()).collect()
 }
 

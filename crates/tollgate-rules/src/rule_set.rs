@@ -21,6 +21,7 @@ use crate::path::{Spelling, SpellingSet, spelling_numbers};
 use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Mode, Rule, TierLimits};
 use crate::tally::Tally;
+use crate::waiting::WaitTally;
 
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct RuleSet {
     /// The contents of the files. Shared by sets that differ from it in overrides alone.
     base: Arc<BaseRules>,
     overrides: OverrideTable,
+    /// True if some rule has a queue.
+    can_wait: bool,
 }
 
 /// The contents of rules files.
@@ -72,6 +75,7 @@ struct IndexedRule {
     /// The hash of its name, for tables by rule and key.
     name_hash: u64,
     tally: Arc<Tally>,
+    waits: Arc<WaitTally>,
 }
 
 /// A rule whose condition holds.
@@ -124,8 +128,15 @@ impl SelectedRule {
 impl IndexedRule {
     /// A rule that is found only by its number.
     fn unindexed(rule: Rule) -> IndexedRule {
-        let (name_hash, tally) = (rule.name_hash(), Arc::default());
-        IndexedRule { rule, rest: None, rest_has_path: false, template: 0, name_hash, tally }
+        IndexedRule {
+            name_hash: rule.name_hash(),
+            rule,
+            rest: None,
+            rest_has_path: false,
+            template: 0,
+            tally: Arc::default(),
+            waits: Arc::default(),
+        }
     }
 }
 
@@ -300,7 +311,11 @@ impl RuleSet {
             overrides.by_rule.entry(*rule).or_default().insert(one.key.clone(), number);
             overrides.list.push(one.clone());
         }
-        RuleSet { base: book, overrides }
+        let delays = |limits: &[RuleLimit]| limits.iter().any(|one| one.limit.is_queue());
+        let waits = |rule: &Rule| rule.fair.is_some() || rule.limits.all().any(delays);
+        let can_wait = book.rules.iter().any(|one| waits(&one.rule))
+            || overrides.list.iter().any(|one| delays(&one.limits));
+        RuleSet { base: book, overrides, can_wait }
     }
 
     /// Takes over from `before` the tallies of rules of the same name, and the tokens that the same
@@ -308,11 +323,12 @@ impl RuleSet {
     pub(crate) fn inherit(&mut self, before: &RuleSet) {
         let Some(book) = Arc::get_mut(&mut self.base) else { return };
         book.settings.identify.inherit_tokens(&before.settings().identify);
-        let before: HashMap<&str, &Arc<Tally>> =
-            before.tallies().map(|(rule, tally)| (&*rule.name, tally)).collect();
+        let before: HashMap<&str, &IndexedRule> =
+            before.base.rules.iter().map(|indexed| (&*indexed.rule.name, indexed)).collect();
         for one in &mut book.rules {
-            if let Some(tally) = before.get(&*one.rule.name) {
-                one.tally = Arc::clone(tally);
+            if let Some(before) = before.get(&*one.rule.name) {
+                one.tally = Arc::clone(&before.tally);
+                one.waits = Arc::clone(&before.waits);
             }
         }
     }
@@ -333,6 +349,22 @@ impl RuleSet {
 
     pub(crate) fn tally_of(&self, number: u32) -> &Tally {
         &self.indexed(number).tally
+    }
+
+    /// All rules, in order, with the counts of their waits so far.
+    pub fn wait_tallies(&self) -> impl ExactSizeIterator<Item = (&Rule, &Arc<WaitTally>)> {
+        self.base.rules.iter().map(|indexed| (&indexed.rule, &indexed.waits))
+    }
+
+    pub(crate) fn wait_tally_of(&self, number: u32) -> &Arc<WaitTally> {
+        &self.indexed(number).waits
+    }
+
+    /// Returns true if some rule may let a request wait: by a fair queue, or by a limit with
+    /// `queue: true`.
+    #[inline]
+    pub fn can_wait(&self) -> bool {
+        self.can_wait
     }
 
     /// A rule by its name.
@@ -524,8 +556,15 @@ impl BaseRules {
         let next = self.templates.len() as u16;
         let template = *self.templates.entry(rule.key.clone()).or_insert(next);
         let rest_has_path = rest.as_ref().is_some_and(Condition::has_path);
-        let (name_hash, tally) = (rule.name_hash(), Arc::default());
-        self.rules.push(IndexedRule { rule, rest, rest_has_path, template, name_hash, tally });
+        self.rules.push(IndexedRule {
+            name_hash: rule.name_hash(),
+            rule,
+            rest,
+            rest_has_path,
+            template,
+            tally: Arc::default(),
+            waits: Arc::default(),
+        });
     }
 }
 

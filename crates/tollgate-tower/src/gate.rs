@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -17,17 +18,28 @@ use tollgate::{DecidedBy, Wait};
 
 use crate::decision::{GateDecision, LayerNumbers};
 use crate::inner_fields::InnerLimitFields;
+use crate::patience::stated_patience;
 use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
 
 /// A boxed future, for gates that have to wait.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// A function that sleeps, such as one around `tokio::time::sleep`.
+pub type SleepFn = dyn Fn(Duration) -> BoxFuture<()> + Send + Sync;
+
 /// A source of decisions for the layer.
 pub trait Gate: Send + Sync + 'static {
     /// Decides about a request, at once or later. The layer sets no deadline, so a gate that waits needs one of its
     /// own. Such a gate [takes](GateRequest::take) the request and returns it with the verdict.
     fn ask(&self, question: &mut GateRequest) -> GateAnswer;
+
+    /// Decides about a request of a layer that can wait: the gate may let it wait its turn with the layer's function
+    /// `sleep`, at most for the request's [`patience`](GateRequest::patience). A client that leaves drops the answer.
+    fn ask_in_turn(&self, question: &mut GateRequest, sleep: &Arc<SleepFn>) -> GateAnswer {
+        let _ = sleep;
+        self.ask(question)
+    }
 
     /// Returns a reader if the decision about this request depends on its body; see
     /// [`RequestBodyLayer`](crate::RequestBodyLayer).
@@ -81,7 +93,7 @@ pub struct GateRequest {
     pub peer: Option<IpAddr>,
     /// The cost given by the layer's cost function; `None` leaves the cost to the gate.
     pub cost: Option<u64>,
-    /// The longest delay that the layer accepts; `None` turns every delay into a refusal.
+    /// The longest wait that the layer accepts, if it can wait; see [`GateRequest::patience`].
     pub max_wait: Option<Duration>,
     /// True if the layer may report another cost when the response is ready.
     pub settles: bool,
@@ -132,6 +144,13 @@ impl GateRequest {
     pub fn take(&mut self) -> GateRequest {
         let empty = GateRequest { head: Request::new(()).into_parts().0, dialects: None, ..*self };
         std::mem::replace(self, empty)
+    }
+
+    /// The longest wait that both the layer and the client accept; `None` if the layer cannot wait. A client states its
+    /// patience with `Prefer: wait`, `grpc-timeout` or `x-envoy-expected-rq-timeout-ms`.
+    pub fn patience(&self) -> Option<Duration> {
+        let max = self.max_wait?;
+        Some(stated_patience(&self.head.headers).map_or(max, |stated| stated.min(max)))
     }
 
     /// A verdict with a decision.

@@ -5,7 +5,6 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
@@ -175,17 +174,19 @@ impl<C: Clock + 'static> KeyedGate<C> {
         }
     }
 
-    /// Decides for a request that can wait up to `max_wait`. If the delay is longer, it refunds the charge and decides
+    /// Decides for a request that can wait. If the delay is longer, it refunds the charge and decides
     /// again without a wait, which refuses unless the queue has become shorter meanwhile.
     fn decide_within(
         &self,
         question: &GateRequest,
         key: &KeyBuf,
-        max_wait: Duration,
         outcomes: &mut LimitOutcomes,
     ) -> Decision {
         let decision = self.decide(question, key, true, outcomes);
-        if !decision.allowed() || decision.delay() <= Wait::at_least(max_wait) {
+        if decision.delay().is_zero() {
+            return decision;
+        }
+        if decision.delay() <= Wait::at_least(question.patience().unwrap_or_default()) {
             return decision;
         }
         give_back(&self.limiter, &self.limits, key, receipts(outcomes));
@@ -195,7 +196,7 @@ impl<C: Clock + 'static> KeyedGate<C> {
     fn answer(&self, question: &GateRequest, key: &KeyBuf) -> GateVerdict {
         let mut outcomes = LimitOutcomes::new();
         let decision = match question.max_wait {
-            Some(max_wait) => self.decide_within(question, key, max_wait, &mut outcomes),
+            Some(_) => self.decide_within(question, key, &mut outcomes),
             None => self.decide(question, key, false, &mut outcomes),
         };
         let holds = decision.allowed() && (question.settles || !decision.delay().is_zero());

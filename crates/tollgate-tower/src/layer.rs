@@ -17,6 +17,7 @@ use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
 use crate::gate::{
     BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions, RequestBodyReader,
+    SleepFn,
 };
 use crate::inner_fields::InnerLimitFields;
 use crate::refusal::{RefusalFn, RefusedRequest};
@@ -88,7 +89,7 @@ pub(crate) struct LayerConfig {
 #[derive(Clone)]
 struct DelayOptions {
     max: Duration,
-    sleep: Arc<dyn Fn(Duration) -> BoxFuture<()> + Send + Sync>,
+    sleep: Arc<SleepFn>,
 }
 
 impl RateLimitLayer {
@@ -192,8 +193,12 @@ impl RateLimitLayer {
         self.with(|config| config.dialects = Some(chosen))
     }
 
-    /// Delays requests that a queue holds back, for at most `max`. A longer delay is a refusal, and so is every delay
-    /// without this option. `sleep` is the runtime's, such as `tokio::time::sleep`.
+    /// Lets requests wait, for at most `max`: delays them where a limit with a queue holds them back, and queues them where a
+    /// rule with `fair` shares a limit among callers. A longer wait is a refusal, and so is every wait without this
+    /// option. `sleep` is the runtime's, such as `tokio::time::sleep`.
+    ///
+    /// A client that states how long it waits is not kept waiting longer: by `Prefer: wait=5`, `grpc-timeout` or
+    /// `x-envoy-expected-rq-timeout-ms`.
     ///
     /// A waiting request keeps the inner service that was found ready for it, and with it a slot of any concurrency
     /// limit of that service. The queue's capacity bounds the number of waiting requests for each key. A client that
@@ -207,7 +212,7 @@ impl RateLimitLayer {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let sleep = Arc::new(move |duration| Box::pin(sleep(duration)) as BoxFuture<()>);
+        let sleep: Arc<SleepFn> = Arc::new(move |duration| Box::pin(sleep(duration)));
         self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
@@ -268,7 +273,10 @@ impl LayerConfig {
     }
 
     pub(crate) fn ask(&self, question: &mut GateRequest) -> GateAnswer {
-        self.gate.ask(question)
+        match &self.wait {
+            Some(wait) => self.gate.ask_in_turn(question, &wait.sleep),
+            None => self.gate.ask(question),
+        }
     }
 
     /// A reader of the request's body, if the decision depends on it.

@@ -77,6 +77,7 @@ pub mod warning;
 
 mod grpc;
 mod header_text;
+mod patience;
 
 pub use body::GatedBody;
 pub use charge::ChargeStands;

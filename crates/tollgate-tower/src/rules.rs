@@ -17,19 +17,19 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use tollgate::headers::escape_non_utf8;
-use tollgate::{Clock, Micros, Wait};
+use tollgate::{Clock, Micros};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationId, ResponseFacts,
-    RuleSet, RulesVersion, SettlementCharges, WebSocketLimits, expect_ready,
+    MeteredCharges, OwnRefusal, QueuedRequest, RequestJson, RequestJsonReader, ReservationAnswer,
+    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WebSocketLimits, expect_ready,
 };
 
 use crate::charge::ChargeStands;
 use crate::gate::{
     Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
-    GateVerdict, RequestBodyReader,
+    GateVerdict, RequestBodyReader, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::refusal::CustomRefusal;
@@ -68,12 +68,31 @@ where
         })
     }
 
+    fn ask_in_turn(&self, question: &mut GateRequest, sleep: &Arc<SleepFn>) -> GateAnswer {
+        if !self.rules().can_wait() {
+            return self.ask(question);
+        }
+        let (gatekeeper, sleep) = (Arc::clone(self), Arc::clone(sleep));
+        if !self.answers_at_once() {
+            return GateAnswer::of(question, |question| {
+                decide_in_turn(gatekeeper, question, sleep)
+            });
+        }
+        match expect_ready(decide_or_queue(self, question)) {
+            Ok(verdict) => GateAnswer::Now(verdict),
+            Err(queued) => {
+                let question = question.take();
+                GateAnswer::Later(Box::pin(wait_for_turn(gatekeeper, question, queued, sleep)))
+            }
+        }
+    }
+
     fn request_body_reader(&self, question: &GateRequest) -> Option<Box<dyn RequestBodyReader>> {
         let rules = self.rules();
         if !rules.reads_request_json() || !has_json_body(&question.head) {
             return None;
         }
-        let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
+        let fields = LayerHeaders::of(&question.head);
         let identity = identity(&rules.settings().identify, question, &fields, self.now());
         let reader =
             rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
@@ -81,51 +100,108 @@ where
     }
 }
 
+/// Decides about a request that cannot wait.
 async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
 ) -> GateVerdict {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
-    let fields = LayerHeaders { headers: &question.head.headers, uri: &question.head.uri };
-    let trusts = |peer: IpAddr| rules.settings().identify.trusts(peer.to_canonical());
-    if let Some(header) =
-        fields.ambiguous_key_header(&rules, question.peer.is_some_and(trusts)).cloned()
-    {
-        return question.ambiguous_header(header);
-    }
-    // One request sees one version of the rules, also if it is decided a second time.
-    let version = question.max_wait.map(|_| Arc::clone(&rules));
-    let identify = &rules.settings().identify;
-    let identity = identity(identify, question, &fields, now);
-    let warning = signs_of_misuse(identify, question);
-    let ask = Ask {
-        facts: facts(&question.head, &fields, &identity, rules.estimates_costs()),
-        cost: question.cost,
-        cannot_wait: question.max_wait.is_none(),
-        ..Ask::default()
+    let fields = LayerHeaders::of(&question.head);
+    let (identity, warning) = match identify(&rules, question, &fields, now) {
+        Ok(identified) => identified,
+        Err(header) => return question.ambiguous_header(header),
     };
-    let settles = question.settles || question.max_wait.is_some();
+    let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+    let ask = Ask { facts, cost: question.cost, cannot_wait: true, ..Ask::default() };
     let read = gatekeeper.clock_instant(now);
-    let mut reserved = gatekeeper.admit_by(rules, &ask, settles, read).await;
-    if let (Some(version), Some(max_wait)) = (version, question.max_wait)
-        && reserved.answer.delay() > Wait::at_least(max_wait)
-    {
-        // Refunded and decided again without a wait, which refuses unless the queue has become shorter.
-        if let Some(id) = reserved.id {
-            let _ = gatekeeper.cancel_by(id, now).await;
+    let reserved = gatekeeper.admit_by(rules, &ask, question.settles, read).await;
+    verdict(gatekeeper, question, reserved).warning(warning)
+}
+
+/// Decides about a request that can wait, or queues it.
+async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: &Arc<Gatekeeper<S, C>>,
+    question: &GateRequest,
+) -> Result<GateVerdict, QueuedRequest> {
+    let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
+    let fields = LayerHeaders::of(&question.head);
+    let (identity, warning) = match identify(&rules, question, &fields, now) {
+        Ok(identified) => identified,
+        Err(header) => return Ok(question.ambiguous_header(header)),
+    };
+    let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+    let ask = Ask { facts, cost: question.cost, ..Ask::default() };
+    let patience = || question.patience().unwrap_or_default();
+    let (settles, read) = (question.settles, gatekeeper.clock_instant(now));
+    let reserved = gatekeeper.admit_or_queue(rules, &ask, settles, &patience, read).await?;
+    Ok(verdict(gatekeeper, question, reserved).warning(warning))
+}
+
+/// Decides about a queued request when it is its turn.
+async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    question: GateRequest,
+    queued: QueuedRequest,
+    sleep: Arc<SleepFn>,
+) -> (GateRequest, GateVerdict) {
+    let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
+    let fields = LayerHeaders::of(&question.head);
+    let answered = match identify(&rules, &question, &fields, now) {
+        Ok((identity, warning)) => {
+            let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+            let ask = Ask { facts, cost: question.cost, ..Ask::default() };
+            let reserved = gatekeeper.admit_in_turn(queued, &ask, question.settles, &*sleep).await;
+            verdict(&gatekeeper, &question, reserved).warning(warning)
         }
-        let ask = Ask { cannot_wait: true, ..ask };
-        reserved =
-            gatekeeper.admit_by(RulesVersion::from_inner(version), &ask, settles, read).await;
+        Err(header) => question.ambiguous_header(header),
+    };
+    (question, answered)
+}
+
+/// Decides about a request over a store that has to be waited for.
+async fn decide_in_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    question: GateRequest,
+    sleep: Arc<SleepFn>,
+) -> (GateRequest, GateVerdict) {
+    match decide_or_queue(&gatekeeper, &question).await {
+        Ok(verdict) => (question, verdict),
+        Err(queued) => Box::pin(wait_for_turn(gatekeeper, question, queued, sleep)).await,
     }
+}
+
+/// The verdict for an answer, with what the request holds.
+fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: &Arc<Gatekeeper<S, C>>,
+    question: &GateRequest,
+    reserved: ReservationAnswer,
+) -> GateVerdict {
     let reads_response = reserved.reads_response;
-    let websocket = WebSocketRules(std::mem::take(&mut reserved.websocket));
+    let websocket = WebSocketRules(reserved.websocket);
     let pass = reserved.id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
         let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None, websocket };
         Box::new(admission) as Box<dyn Admission>
     });
-    tell(question, &reserved.answer).holding(pass).warning(warning)
+    tell(question, &reserved.answer).holding(pass)
+}
+
+/// Identifies the caller, and looks for signs of misuse. `Err` is a header field that names the caller in two ways.
+fn identify<'a>(
+    rules: &RuleSet,
+    question: &GateRequest,
+    fields: &'a LayerHeaders<'a>,
+    now: Micros,
+) -> Result<(Identity<'a>, Option<Warning>), HeaderName> {
+    let settings = &rules.settings().identify;
+    let trusts = |peer: IpAddr| settings.trusts(peer.to_canonical());
+    match fields.ambiguous_key_header(rules, question.peer.is_some_and(trusts)) {
+        Some(header) => Err(header.clone()),
+        None => {
+            let identity = identity(settings, question, fields, now);
+            Ok((identity, signs_of_misuse(settings, question)))
+        }
+    }
 }
 
 /// Identifies the caller.
@@ -346,7 +422,11 @@ struct LayerHeaders<'a> {
     uri: &'a Uri,
 }
 
-impl LayerHeaders<'_> {
+impl<'a> LayerHeaders<'a> {
+    fn of(head: &'a request::Parts) -> LayerHeaders<'a> {
+        LayerHeaders { headers: &head.headers, uri: &head.uri }
+    }
+
     fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let mut values = self.headers.get_all(name).iter().map(HeaderValue::as_bytes).peekable();
         let elsewhere = match values.peek() {

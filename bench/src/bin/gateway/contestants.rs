@@ -11,9 +11,10 @@ use tollgate_bench::generator::http::ask;
 use tollgate_bench::generator::requests::EncodedRequests;
 use tollgate_bench::generator::upstream::BenchUpstream;
 use tollgate_bench::process::{ScratchDir, ServerProcess};
+use tollgate_bench::proxies::{self, StartedProxy};
 use tollgate_bench::reply::check_same_shape;
 
-use crate::proxies::{self, StartedProxy};
+use crate::configurations;
 use crate::requests::TIGHT;
 use crate::rules;
 
@@ -61,15 +62,18 @@ impl GatewayContestants {
         let mut it = GatewayContestants { all: Vec::new(), problems: Vec::new() };
         let address = upstream.address();
         let tollgate =
-            |name, rules: &str| tollgate(choice.tollgate, scratch, address, (name, rules));
+            |name, rules: &str| proxies::tollgate(choice.tollgate, scratch, address, (name, rules));
+        let nginx = || proxies::nginx(scratch, address, configurations::NGINX);
+        let haproxy = || proxies::haproxy(scratch, address, configurations::HAPROXY);
+        let envoy = || proxies::envoy(scratch, address, configurations::ENVOY);
         let (request, only) = (requests.get(0), choice.only);
         it.add(FORWARDER, only, || {
             let started = tollgate("shape", &rules::matching(1))?;
             forwarder(choice.forwarder, scratch, upstream, (request, started.1))
         });
-        it.add(NGINX, only, || limiting(upstream, proxies::nginx(scratch, address)?));
-        it.add(HAPROXY, only, || limiting(upstream, proxies::haproxy(scratch, address)?));
-        it.add(ENVOY, only, || limiting(upstream, proxies::envoy(scratch, address)?));
+        it.add(NGINX, only, || limiting(upstream, nginx()?));
+        it.add(HAPROXY, only, || limiting(upstream, haproxy()?));
+        it.add(ENVOY, only, || limiting(upstream, envoy()?));
         it.add(NO_RULE, only, || limiting(upstream, tollgate("no-rule", &rules::matching(0))?));
         it.add(ONE_RULE, only, || limiting(upstream, tollgate("one-rule", &rules::matching(1))?));
         it.add(ELEVEN_RULES, only, || {
@@ -101,22 +105,6 @@ impl GatewayContestants {
             }
         });
     }
-}
-
-fn tollgate(
-    program: &Path,
-    scratch: &ScratchDir,
-    upstream: SocketAddr,
-    (name, rules): (&str, &str),
-) -> StartedProxy {
-    let rules = scratch.write(&format!("{name}.yaml"), rules)?;
-    let mut command = Command::new(program);
-    command.arg("serve").arg("--rules").arg(rules).args(["--gateway", "127.0.0.1:0"]);
-    command.arg("--upstream").arg(format!("http://{upstream}"));
-    command.args(["--http", "none", "--grpc", "none", "--resp", "none", "--admin", "none"]);
-    command.args(["--max-connections-per-ip", "10000"]);
-    let log = scratch.path().join(format!("{name}.log"));
-    ServerProcess::start_announced(&mut command, log, "gateway")
 }
 
 /// Starts the bare forwarder with the fields that Tollgate adds, and checks that both send the same bytes.

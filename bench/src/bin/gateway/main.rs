@@ -1,14 +1,14 @@
 //! `cargo xtask bench gateway`: the cost of a request through the gateway, the latency it adds and its memory, next to
 //! nginx, HAProxy, Envoy and a bare forwarder, all in one run in front of the same upstream.
 //!
-//! Read in this order: `contestants.rs` (the proxies), `proxies.rs` (those of others), `measure.rs`, `results.rs`
+//! Read in this order: `contestants.rs` (the proxies), `configurations.rs` (those of others), `measure.rs`, `results.rs`
 //! (tables), `goals.rs`; then, in the library of this crate, `generator/` (the load and the upstream).
 
+mod configurations;
 mod contestants;
 mod goals;
 mod measure;
 mod overload;
-mod proxies;
 mod requests;
 mod results;
 mod rules;

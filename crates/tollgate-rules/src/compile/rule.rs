@@ -95,10 +95,11 @@ fn without_limits(
     context: CompileContext<'_>,
     node: &YamlNode,
 ) -> Option<(Vec<WrittenLimit>, TierLimits)> {
-    let bounds_work = ["concurrency", "websocket"].iter().any(|field| node.entry(field).is_some());
+    let bounds_work =
+        ["concurrency", "fair", "websocket"].iter().any(|field| node.entry(field).is_some());
     if !bounds_work {
         // A misspelt field is reported for its name, not as missing.
-        let is_misspelt = |entry: &YamlEntry| suggest(&entry.key, ["limits"].into_iter()).is_some();
+        let is_misspelt = |entry: &YamlEntry| suggest(&entry.key, ["limits"]).is_some();
         if !node.entries().iter().any(is_misspelt) {
             let problem = Problem::new("a rule needs the field `limits`")
                 .hint("write `limits: [10/second, 100/minute]`");

@@ -158,12 +158,18 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Counts skipped rules. Returns the refusal of a request that lacks facts.
     #[inline]
     fn refuse_before_store(&self, plan: &RequestPlan<'_>, now: Now<'_>) -> Option<PlanDecision> {
-        self.count_skipped(plan, now.instant());
+        if !plan.is_attempt {
+            self.count_skipped(plan, now.instant());
+        }
         plan.is_unanswered().then(|| self.refuse_unanswered(now.instant()))
     }
 
     pub(super) fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
-        if act == Act::Take && !plan.peek_only {
+        let is_final = !plan.is_attempt || decided.decision.allowed();
+        if act == Act::Take && !plan.peek_only && is_final {
+            if plan.is_attempt {
+                self.count_skipped(plan, decided.decision.at());
+            }
             self.notify(plan, decided);
         }
     }
@@ -187,7 +193,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if let Some(block) = block {
             return block.refuse(plan, entries, now.instant());
         }
-        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
+        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() && !plan.is_attempt {
             let outcomes = entries.outcomes();
             decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
         }
@@ -205,7 +211,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return PlanDecision::too_many_limits(now.instant());
         }
         // Counting a refusal towards a ban shares the deadline of the decision.
-        let bans = act == Act::Take && plan.has_ban();
+        let bans = act == Act::Take && plan.has_ban() && !plan.is_attempt;
         let now = if bans { self.begin_operation(now) } else { now };
         let block = self.find_block(plan, now.instant());
         let act = if block.is_some() { Act::Peek } else { act };
@@ -216,7 +222,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return block.refuse(plan, entries, now.instant());
         }
         correct_only_outcome(plan, &decision, entries.outcomes_mut());
-        let decision = self.apply_bans(plan, act, (decision, entries.outcomes()), now).await;
+        let decided = (decision, entries.outcomes());
+        let decision = match bans {
+            true => self.apply_bans(plan, act, decided, now).await,
+            false => decided.0,
+        };
         PlanDecision::new(plan, decision, entries)
     }
 }

@@ -14,6 +14,8 @@ use super::{
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
+use crate::rule::Rule;
+use crate::waiting::BottleneckId;
 
 /// The most reservations that are open at once; about as many expired ones are remembered, to
 /// distinguish expired ids from unknown ones.
@@ -71,6 +73,11 @@ impl ReservationSecrets {
         (self.id_without_charges(deadline) == id).then_some(deadline)
     }
 
+    /// The hash of the work of a rule and key that is in flight.
+    pub(super) fn in_flight_hash(&self, rule: &Rule, key: &KeyBuf) -> u64 {
+        self.hash(&rule.scoped("in_flight", key))
+    }
+
     fn hash(&self, key: &KeyBuf) -> u64 {
         self.0[1].hash_one(key)
     }
@@ -112,8 +119,7 @@ impl ReservationRequest {
             .enforced()
             .flat_map(|(number, rule, key)| {
                 let in_flight = rule.concurrency.as_ref().map(|bound| {
-                    let hash = secrets.hash(&rule.scoped("in_flight", key));
-                    (Binding::Concurrency(number), bound.max, hash)
+                    (Binding::Concurrency(number), bound.max, secrets.in_flight_hash(rule, key))
                 });
                 let connections = websocket_limits(rule, facts).and_then(|limits| {
                     let hash = secrets.hash(&rule.scoped("connections", key));
@@ -211,7 +217,7 @@ struct CallerUsage {
 pub(super) struct OpenReservation {
     pub(super) charges: Vec<ReservedCharge>,
     /// Hashes that it counts in flight under.
-    in_flight: Box<[u64]>,
+    pub(super) in_flight: Box<[u64]>,
     /// Hashes of its caller.
     callers: Box<[u64]>,
     long_bytes: usize,
@@ -254,7 +260,13 @@ impl ReservationTable {
     fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
         let busy = request.concurrency.iter().find_map(|(bound, most, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(ConcurrencyRefusal { bound: Some(*bound), max: *most })
+            // Nobody knows when a WebSocket ends, so requests do not wait for it.
+            let waits = matches!(bound, Binding::Concurrency(_));
+            (going_on >= *most).then_some(ConcurrencyRefusal {
+                bound: Some(*bound),
+                bottleneck: waits.then_some(BottleneckId(*hash)),
+                max: *most,
+            })
         });
         let over = |caller: &u64| {
             self.by_caller.get(caller).is_some_and(|share| {

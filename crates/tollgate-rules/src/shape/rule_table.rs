@@ -42,7 +42,7 @@ pub(super) static RULE: ShapeObject = object(
         field(
             "limits",
             LIMITS,
-            "The limits. A request passes only if all of them allow it. Required, unless the rule has `concurrency` or `websocket`.",
+            "The limits. A request passes only if all of them allow it. Required, unless the rule has `concurrency`, `fair` or `websocket`.",
             "limits: [10/second, 100/minute]",
         ),
         field(

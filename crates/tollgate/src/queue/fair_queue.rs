@@ -181,6 +181,11 @@ impl<T> FairQueue<T> {
         }
     }
 
+    /// Changes the bounds for those who come from now on; nobody who waits has to leave.
+    pub fn set_bounds(&mut self, bounds: QueueBounds) {
+        self.bounds = FairQueue::<T>::new(bounds).bounds;
+    }
+
     /// Number of waiters.
     pub fn len(&self) -> usize {
         self.waiters.len()
@@ -242,6 +247,18 @@ impl<T> FairQueue<T> {
         self.virtual_time = flow.tag;
         flow.start = flow.tag;
         Some(self.take_out(index))
+    }
+
+    /// Serves a waiter that was the head when its service began, also if another one has become
+    /// the head meanwhile. `None` if it left before.
+    pub fn serve(&mut self, ticket: FairTicket) -> Option<T> {
+        if !self.holds(ticket) {
+            return None;
+        }
+        let flow = &mut self.flows[self.waiters[ticket.index].flow];
+        self.virtual_time = self.virtual_time.max(flow.tag);
+        flow.start = flow.tag;
+        Some(self.take_out(ticket.index))
     }
 
     /// Takes a waiter out that is not served, for example because its client left.

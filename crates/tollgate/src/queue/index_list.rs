@@ -13,6 +13,11 @@ pub(super) struct ListLinks {
 impl ListLinks {
     /// Links of an entry that is in no list.
     pub(super) const NONE: ListLinks = ListLinks { previous: NO_INDEX, next: NO_INDEX };
+
+    /// The entry behind this one.
+    pub(super) fn next(self) -> Option<u32> {
+        (self.next != NO_INDEX).then_some(self.next)
+    }
 }
 
 /// Chooses the links of an entry that belong to the list at hand.

@@ -153,7 +153,7 @@ proptest! {
         for operation in &operations {
             both.apply(operation);
         }
-        while both.queue.len() > 0 {
+        while !both.queue.is_empty() {
             both.apply(&QueueOperation::Pop);
         }
     }

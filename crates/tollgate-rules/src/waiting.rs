@@ -1,0 +1,81 @@
+//! Waiting: requests that are refused for now wait their turn, if their rule has a fair queue.
+//!
+//! A request waits where it cannot go on: at its *bottleneck*, which is the limit and key that
+//! refused it, or the `concurrency` of a rule and its key. Each bottleneck has a queue, and the keys
+//! of the `fair` rule are its flows. A caller who waits for a limit of its own is alone in that
+//! queue and holds nobody back.
+//!
+//! Only the head of a queue asks the store again, so a queue costs one timer however long it is.
+//! A request that waits has charged nothing: whoever leaves has nothing to give back. Requests of
+//! other rules neither wait nor are held back.
+//!
+//! ```text
+//! admission.rs         from a request to its queue, and from its turn to its answer
+//! queued_request.rs    one request in its queue: waits for its turn or its deadline
+//! bottleneck_queues.rs the queues, and who may try
+//! wait_tally.rs        counts by rule
+//! ```
+
+mod admission;
+mod bottleneck_queues;
+mod queued_request;
+mod wait_tally;
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::time::Duration;
+
+use tollgate::queue::FlowKey;
+use tollgate::{KeyBuf, Limit};
+
+use bottleneck_queues::BottleneckQueues;
+
+pub use admission::PatienceFn;
+pub use bottleneck_queues::WAITING_MAX;
+pub use queued_request::QueuedRequest;
+pub use wait_tally::{WAIT_BUCKETS_MS, WaitFigures, WaitOutcome, WaitTally};
+
+/// A function that sleeps, such as one around `tokio::time::sleep`.
+pub type TurnSleepFn = dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+
+/// The place where requests wait: the hash of a limit and its key, or of a rule's `concurrency` and
+/// its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BottleneckId(pub(crate) u64);
+
+/// Everything that waits in this process.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingTables {
+    queues: BottleneckQueues,
+    /// Hashes keys, so that nobody can aim at another caller's queue.
+    secret: RandomState,
+}
+
+impl WaitingTables {
+    /// The bottleneck of a limit and the key that it counts.
+    fn limit(&self, limit: &Limit, key: &KeyBuf) -> BottleneckId {
+        BottleneckId(self.secret.hash_one((limit.id(), key)))
+    }
+
+    /// The flow of a caller under a rule.
+    fn flow(&self, rule_hash: u64, key: &KeyBuf) -> FlowKey {
+        FlowKey(self.secret.hash_one((rule_hash, key)))
+    }
+
+    /// Lets the head of a queue try again, because work has ended that it waits for.
+    #[inline]
+    pub(crate) fn free(&self, bottlenecks: impl IntoIterator<Item = BottleneckId>) {
+        if self.queues.anybody_waits() {
+            bottlenecks.into_iter().for_each(|one| self.queues.free(one));
+        }
+    }
+
+    /// Lets the head of a limit's queue try again, because units were given back.
+    #[inline]
+    pub(crate) fn free_limit(&self, limit: &Limit, key: &KeyBuf) {
+        if self.queues.anybody_waits() {
+            self.queues.free(self.limit(limit, key));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! `BottleneckQueues`: one fair queue for each bottleneck, while somebody waits there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tollgate::Micros;
+use tollgate::queue::{FairQueue, FairTicket, FlowKey, QueueBounds, QueuedCost};
+
+use super::BottleneckId;
+
+/// The most requests that wait in a process, over all rules.
+pub const WAITING_MAX: usize = 200_000;
+
+/// Number of locks that the queues are divided among.
+const SHARDS: usize = 64;
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct BottleneckQueues {
+    /// A queue exists only while somebody waits in it. Bound: [`WAITING_MAX`].
+    shards: [Mutex<QueueShard>; SHARDS],
+    /// Number of requests that wait. Bound: [`WAITING_MAX`].
+    waiting: AtomicUsize,
+    /// Number of queues so far.
+    opened: AtomicU64,
+}
+
+/// A place in a queue. It names the queue by number as well, because a bottleneck may have had other queues before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceId {
+    pub(super) bottleneck: BottleneckId,
+    queue_number: u64,
+    ticket: FairTicket,
+}
+
+type QueueShard = HashMap<BottleneckId, BottleneckQueue>;
+
+impl Default for BottleneckQueues {
+    fn default() -> BottleneckQueues {
+        BottleneckQueues {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            waiting: AtomicUsize::new(0),
+            opened: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The requests that wait at one bottleneck.
+#[derive(Debug)]
+struct BottleneckQueue {
+    number: u64,
+    /// Each request by the waker of its task. Bound: that of the rule.
+    queue: FairQueue<Option<Waker>>,
+    /// The request that is asking the store.
+    trying: Option<FairTicket>,
+    /// True if something became free since the request that is trying began.
+    freed: bool,
+    /// A request that was refused, and the instant before which it need not try again.
+    retry: Option<(FairTicket, Micros)>,
+}
+
+/// A request that joins a queue.
+pub(super) struct JoiningRequest {
+    pub(super) flow: FlowKey,
+    pub(super) cost: QueuedCost,
+    pub(super) deadline: Micros,
+    pub(super) bounds: QueueBounds,
+    /// The instant before which it need not try, if it has been refused.
+    pub(super) retry_at: Option<Micros>,
+}
+
+/// The next step of a request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueStep {
+    /// It is the head and may ask the store: it has to report the result.
+    Try,
+    /// It is the head and looks again at this instant.
+    LookAgain(Micros),
+    /// It is woken when it is its turn.
+    Sleep,
+    /// It has lost its place, by age or because it had to make room.
+    Gone,
+}
+
+impl BottleneckQueues {
+    #[inline]
+    pub(super) fn anybody_waits(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns true if somebody waits at this bottleneck.
+    pub(super) fn has_queue(&self, bottleneck: BottleneckId) -> bool {
+        self.shard(bottleneck).contains_key(&bottleneck)
+    }
+
+    /// Returns true if the queue of this bottleneck alone has reached the bound in total.
+    pub(super) fn is_full(&self, bottleneck: BottleneckId, bounds: QueueBounds) -> bool {
+        self.shard(bottleneck).get(&bottleneck).is_some_and(|one| one.queue.len() >= bounds.total)
+    }
+
+    /// Joins a queue; `None` if it is full.
+    pub(super) fn join(
+        &self,
+        bottleneck: BottleneckId,
+        request: JoiningRequest,
+    ) -> Option<PlaceId> {
+        let JoiningRequest { flow, cost, deadline, bounds, retry_at } = request;
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let mut wakers = WakerList::default();
+        let mut shard = self.shard(bottleneck);
+        let one = shard.entry(bottleneck).or_insert_with(|| {
+            BottleneckQueue::new(self.opened.fetch_add(1, Ordering::Relaxed), bounds)
+        });
+        one.queue.set_bounds(bounds);
+        let expires_first = one.queue.next_expiry().is_some_and(|first| deadline < first);
+        let Ok(queued) = one.queue.push(flow, cost, deadline, None) else {
+            Self::drop_if_empty(&mut shard, bottleneck);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        if let Some(displaced) = queued.displaced {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            wakers.0.extend(displaced);
+        }
+        let is_head = one.is_head(queued.ticket);
+        if is_head && let Some(retry_at) = retry_at {
+            one.retry = Some((queued.ticket, retry_at));
+        }
+        if !is_head && expires_first {
+            // The head sets a timer for everybody's deadlines.
+            wakers.0.extend(one.take_head_waker());
+        }
+        let place = PlaceId { bottleneck, queue_number: one.number, ticket: queued.ticket };
+        drop(shard);
+        Some(place)
+    }
+
+    /// Finds the next step of a request. If it has to wait, `waker` is kept.
+    pub(super) fn next_step(&self, place: PlaceId, now: Micros, waker: &Waker) -> QueueStep {
+        let PlaceId { bottleneck, ticket, .. } = place;
+        let mut wakers = WakerList::default();
+        let mut shard = self.shard(bottleneck);
+        let Some(one) = place.queue_in(&mut shard) else { return QueueStep::Gone };
+        let mut expired = 0;
+        while let Some(gone) = one.queue.expire(now) {
+            wakers.0.extend(gone);
+            expired += 1;
+        }
+        self.waiting.fetch_sub(expired, Ordering::Relaxed);
+        let step = one.next_step(ticket, now, waker);
+        if expired > 0 && !one.is_head(ticket) {
+            wakers.0.extend(one.take_head_waker());
+        }
+        Self::drop_if_empty(&mut shard, bottleneck);
+        drop(shard);
+        step
+    }
+
+    /// Ends a try that was admitted: the request leaves, and the next head tries.
+    pub(super) fn served(&self, place: PlaceId) {
+        self.leave_by(place, |queue| queue.serve(place.ticket));
+    }
+
+    /// Takes a request out that gives up, or that waits elsewhere.
+    pub(super) fn leave(&self, place: PlaceId) {
+        self.leave_by(place, |queue| queue.remove(place.ticket));
+    }
+
+    /// Ends a try that was refused at this bottleneck: the head need not try before `retry_at`.
+    pub(super) fn refused(&self, place: PlaceId, retry_at: Micros) {
+        let ticket = place.ticket;
+        let mut shard = self.shard(place.bottleneck);
+        let Some(one) = place.queue_in(&mut shard) else { return };
+        one.trying = None;
+        one.retry = (!one.freed).then_some((ticket, retry_at));
+        let next = if one.is_head(ticket) { None } else { one.take_head_waker() };
+        drop(shard);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Lets the head try at once, because what it waits for has become free.
+    #[cold]
+    pub(super) fn free(&self, bottleneck: BottleneckId) {
+        let mut shard = self.shard(bottleneck);
+        let Some(one) = shard.get_mut(&bottleneck) else { return };
+        (one.freed, one.retry) = (true, None);
+        let next = one.take_head_waker();
+        drop(shard);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    fn leave_by(
+        &self,
+        place: PlaceId,
+        take_out: impl FnOnce(&mut FairQueue<Option<Waker>>) -> Option<Option<Waker>>,
+    ) {
+        let PlaceId { bottleneck, ticket, .. } = place;
+        let mut shard = self.shard(bottleneck);
+        let Some(one) = place.queue_in(&mut shard) else { return };
+        let was_trying = one.trying == Some(ticket);
+        let passes_on = was_trying || one.is_head(ticket);
+        if was_trying {
+            one.trying = None;
+        }
+        if take_out(&mut one.queue).is_some() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        let next = if passes_on { one.take_head_waker() } else { None };
+        Self::drop_if_empty(&mut shard, bottleneck);
+        drop(shard);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    fn drop_if_empty(shard: &mut QueueShard, bottleneck: BottleneckId) {
+        if shard.get(&bottleneck).is_some_and(|one| one.queue.is_empty()) {
+            shard.remove(&bottleneck);
+        }
+    }
+
+    /// Nothing under the lock panics halfway through a change but a bug of the queue itself.
+    fn shard(&self, bottleneck: BottleneckId) -> MutexGuard<'_, QueueShard> {
+        let shard = &self.shards[bottleneck.0 as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PlaceId {
+    /// The queue, if it still exists.
+    fn queue_in(self, shard: &mut QueueShard) -> Option<&mut BottleneckQueue> {
+        shard.get_mut(&self.bottleneck).filter(|one| one.number == self.queue_number)
+    }
+}
+
+impl BottleneckQueue {
+    fn new(number: u64, bounds: QueueBounds) -> BottleneckQueue {
+        let queue = FairQueue::new(bounds);
+        BottleneckQueue { number, queue, trying: None, freed: false, retry: None }
+    }
+
+    fn is_head(&self, ticket: FairTicket) -> bool {
+        self.queue.head().is_some_and(|(head, _)| head == ticket)
+    }
+
+    fn next_step(&mut self, ticket: FairTicket, now: Micros, waker: &Waker) -> QueueStep {
+        let is_head = self.is_head(ticket);
+        let Some(kept) = self.queue.get_mut(ticket) else { return QueueStep::Gone };
+        match self.retry.filter(|(refused, _)| is_head && *refused == ticket) {
+            _ if !is_head || self.trying.is_some() => {
+                *kept = Some(waker.clone());
+                QueueStep::Sleep
+            }
+            Some((_, retry_at)) if now < retry_at => {
+                *kept = Some(waker.clone());
+                let expiry = self.queue.next_expiry().unwrap_or(retry_at);
+                QueueStep::LookAgain(retry_at.min(expiry))
+            }
+            _ => {
+                (self.trying, self.freed) = (Some(ticket), false);
+                QueueStep::Try
+            }
+        }
+    }
+
+    fn take_head_waker(&mut self) -> Option<Waker> {
+        let (ticket, _) = self.queue.head()?;
+        self.queue.get_mut(ticket)?.take()
+    }
+}
+
+/// Wakers to be called when the lock is released: the list is dropped after the guard.
+#[derive(Default)]
+struct WakerList(Vec<Waker>);
+
+impl Drop for WakerList {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,226 @@
+//! `QueuedRequest`: one request in its queue. Dropping it frees its place at once.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
+use tollgate::{Clock, Micros, Wait};
+
+use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
+use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
+use crate::reservation::ConcurrencyRefusal;
+use crate::rule_set::RuleSet;
+
+/// The longest time until a request that waits for work to end looks again by itself.
+const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
+
+/// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
+/// nothing; dropping it frees its place.
+pub struct QueuedRequest {
+    /// The version of the rules that it is decided by. One request sees one version.
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) place: QueuePlace,
+}
+
+impl QueuedRequest {
+    /// The version of the rules that decides the request.
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+}
+
+impl fmt::Debug for QueuedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuedRequest").field("bottleneck", &self.place.id.bottleneck).finish()
+    }
+}
+
+/// The reason why a request cannot go on now.
+pub(super) struct Obstacle {
+    /// The place to wait at; `None` if no wait helps.
+    pub(super) bottleneck: Option<BottleneckId>,
+    pub(super) kind: ObstacleKind,
+}
+
+/// The part that refuses a request for now.
+pub(super) enum ObstacleKind {
+    /// A limit, and the time until it has room.
+    Limit(Wait),
+    /// The `concurrency` of a rule, or the table of reservations.
+    Busy(ConcurrencyRefusal),
+}
+
+impl Obstacle {
+    /// The instant before which another try is useless.
+    fn retry_at(&self, now: Micros) -> Micros {
+        match self.kind {
+            ObstacleKind::Limit(retry_after) => now.after(retry_after),
+            ObstacleKind::Busy(_) => now.after(LOOK_AGAIN),
+        }
+    }
+
+    /// Returns true if the request can wait for this until its deadline.
+    fn can_be_waited_for(&self, deadline: Micros, now: Micros) -> bool {
+        match self.kind {
+            ObstacleKind::Limit(retry_after) => {
+                !retry_after.is_never() && now.after(retry_after) <= deadline
+            }
+            ObstacleKind::Busy(_) => true,
+        }
+    }
+}
+
+/// The part of a request that its queue has to know.
+#[derive(Clone, Copy)]
+pub(super) struct QueueShare {
+    pub(super) flow: FlowKey,
+    pub(super) cost: QueuedCost,
+    pub(super) bounds: QueueBounds,
+}
+
+/// The end of a wait for a turn.
+pub(super) enum TurnEnd {
+    /// The request is the head: it asks the store, and reports the result.
+    Try,
+    /// The request has lost its place.
+    Gone,
+}
+
+/// A place in a queue.
+pub(super) struct QueuePlace {
+    tables: Arc<WaitingTables>,
+    tally: Arc<WaitTally>,
+    id: PlaceId,
+    share: QueueShare,
+    arrived: Micros,
+    deadline: Micros,
+    /// The last reason why it could not go on.
+    pub(super) obstacle: Obstacle,
+    /// The end of the wait; a client that leaves if nothing else ended it.
+    end: (WaitOutcome, Wait),
+}
+
+impl QueuePlace {
+    /// Joins the queue of an obstacle. `Err` if no wait helps, or if the queue is full.
+    pub(super) fn join(
+        tables: &Arc<WaitingTables>,
+        tally: &Arc<WaitTally>,
+        share: QueueShare,
+        obstacle: Obstacle,
+        (now, deadline): (Micros, Micros),
+    ) -> Result<QueuePlace, (Obstacle, WaitOutcome)> {
+        let Some(bottleneck) = obstacle.bottleneck else {
+            return Err((obstacle, WaitOutcome::Refused));
+        };
+        if !obstacle.can_be_waited_for(deadline, now) {
+            return Err((obstacle, WaitOutcome::Refused));
+        }
+        // The bound of the rule counts all its queues; in one queue a longer flow makes room instead.
+        let waiting = tally.waiting();
+        if waiting >= share.bounds.total && !tables.queues.is_full(bottleneck, share.bounds) {
+            return Err((obstacle, WaitOutcome::Full));
+        }
+        let request = share.joining(&obstacle, (now, deadline));
+        let Some(id) = tables.queues.join(bottleneck, request) else {
+            return Err((obstacle, WaitOutcome::Full));
+        };
+        tally.begin();
+        Ok(QueuePlace {
+            tables: Arc::clone(tables),
+            tally: Arc::clone(tally),
+            id,
+            share,
+            arrived: now,
+            deadline,
+            obstacle,
+            end: (WaitOutcome::Left, Wait::ZERO),
+        })
+    }
+
+    /// Waits until the request may try, or has lost its place.
+    pub(super) async fn turn(&self, clock: &impl Clock, sleep: &TurnSleepFn) -> TurnEnd {
+        // Only the head of a queue has a timer.
+        let mut timer: Option<(Micros, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+        poll_fn(|context| {
+            loop {
+                let now = clock.now();
+                let at = match self.tables.queues.next_step(self.id, now, context.waker()) {
+                    QueueStep::Try => return Poll::Ready(TurnEnd::Try),
+                    QueueStep::Gone => return Poll::Ready(TurnEnd::Gone),
+                    QueueStep::Sleep => {
+                        timer = None;
+                        return Poll::Pending;
+                    }
+                    QueueStep::LookAgain(at) => at,
+                };
+                let left = now.until(at).duration().unwrap_or_default();
+                let current = timer.take().filter(|(set_for, _)| *set_for == at);
+                let (_, sleeping) = timer.insert(current.unwrap_or_else(|| (at, sleep(left))));
+                if sleeping.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                // A timer may fire early, and its clock may run at another speed.
+                timer = None;
+            }
+        })
+        .await
+    }
+
+    /// The outcome of a wait that ended because the place was lost.
+    pub(super) fn loss(&self, now: Micros) -> WaitOutcome {
+        if now >= self.deadline { WaitOutcome::Expired } else { WaitOutcome::Displaced }
+    }
+
+    /// Waits on after a try that was refused, in the queue of the new obstacle. `Err` if that is not
+    /// possible.
+    pub(super) fn wait_on(&mut self, obstacle: Obstacle, now: Micros) -> Result<(), WaitOutcome> {
+        let retry_at = obstacle.retry_at(now);
+        let can_wait = obstacle.can_be_waited_for(self.deadline, now);
+        let bottleneck = obstacle.bottleneck.filter(|_| can_wait);
+        let request = self.share.joining(&obstacle, (now, self.deadline));
+        self.obstacle = obstacle;
+        let bottleneck = bottleneck.ok_or(WaitOutcome::Refused)?;
+        let queues = &self.tables.queues;
+        if bottleneck == self.id.bottleneck {
+            queues.refused(self.id, retry_at);
+            return Ok(());
+        }
+        queues.leave(self.id);
+        self.id = queues.join(bottleneck, request).ok_or(WaitOutcome::Full)?;
+        Ok(())
+    }
+
+    /// Ends the wait of a request that is admitted: the next one may try.
+    pub(super) fn admitted(mut self, now: Micros) {
+        self.tables.queues.served(self.id);
+        self.end = (WaitOutcome::Admitted, self.arrived.until(now));
+    }
+
+    /// Ends the wait of a request that is refused.
+    pub(super) fn refused(mut self, outcome: WaitOutcome) {
+        self.end.0 = outcome;
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        // Without effect if it has left.
+        self.tables.queues.leave(self.id);
+        self.tally.end(self.end.0, self.end.1);
+    }
+}
+
+impl QueueShare {
+    fn joining(self, obstacle: &Obstacle, (now, deadline): (Micros, Micros)) -> JoiningRequest {
+        let QueueShare { flow, cost, bounds } = self;
+        // A place may have become free since the refusal, so a request that waits for one tries again.
+        let retry_at = match obstacle.kind {
+            ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
+            ObstacleKind::Busy(_) => None,
+        };
+        JoiningRequest { flow, cost, deadline, bounds, retry_at }
+    }
+}
