@@ -19,6 +19,8 @@ mod restarts;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
+mod websocket_clients;
 mod websocket_limits;
+mod websocket_load;
 mod websocket_wire;
 mod wire_client;

@@ -4,7 +4,7 @@
 // /echo      messages are sent back
 // /silent    nothing is sent back
 // /stream?N  N messages of one byte are sent at once
-// /page      a page for browsers, see `page.html`; they report to /report?TEXT
+// /page      a page for browsers, see `websocket_page.html`; they report to /report?TEXT
 // /_seen     the record so far
 const fs = require("fs");
 const http = require("http");

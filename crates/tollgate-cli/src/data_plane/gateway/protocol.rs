@@ -81,10 +81,11 @@ impl Protocol for GatewayProtocol {
         let client = Arc::new(ClientConnection::new(peer.ip(), self.parts.is_tls, activity));
         let service = GatewayService::new(&self, &client);
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-        obey_orders(connection, &client.activity).await;
+        // In a box, because a tunnel would keep the room of hyper's connection.
+        Box::pin(obey_orders(connection, &client.activity)).await;
         match client.take_tunnel() {
             // The connection belongs to the tunnel now.
-            Some(tunnel) => tunnel.run(&client.activity).await,
+            Some(tunnel) => Box::pin(tunnel.run(&client.activity)).await,
             None => Box::pin(close_returned(left, self.timeouts.head, &client.activity)).await,
         }
     }

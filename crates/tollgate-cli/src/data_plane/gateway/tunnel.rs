@@ -3,6 +3,8 @@
 //! ends with a Close frame.
 
 mod direction;
+#[cfg(test)]
+mod tests;
 
 use std::future::{Future, poll_fn};
 use std::io;

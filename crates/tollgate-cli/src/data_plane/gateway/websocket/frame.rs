@@ -1,9 +1,6 @@
 //! Frames of the WebSocket protocol (RFC 6455, section 5), as far as a tunnel has to know them: where each begins and
 //! ends, and which of them begin a message. Payloads are neither kept nor read, and compressed ones stay compressed.
 
-/// The longest header: two bytes, a length of eight and a mask of four.
-pub(crate) const HEADER_BYTES_MAX: usize = 14;
-
 /// The longest payload of a control frame.
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 
@@ -92,7 +89,7 @@ pub(crate) enum FramePart {
 }
 
 /// Finds the frames in one direction of a connection, in pieces of any size. A header that is not complete is read again
-/// from its beginning, so the caller keeps its bytes, at most [`HEADER_BYTES_MAX`].
+/// from its beginning, so the caller keeps its bytes: fewer than fourteen.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     sender: FrameSender,

@@ -166,3 +166,104 @@ impl FrameBudget {
         FrameVerdict::Pass(usize::try_from(room).unwrap_or(bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tollgate::Algorithm;
+    use tollgate_rules::websocket_limits::LimitedDirection;
+
+    use super::*;
+    use crate::data_plane::gateway::websocket::frame::{FramePart, FrameReader};
+
+    fn limits(messages: u64, bytes: u64, on_excess: ExcessPolicy) -> WebSocketLimits {
+        let limit = |units: u64| {
+            let limit = Limit::per(units, Duration::from_secs(1)).algorithm(Algorithm::TokenBucket);
+            Some((Arc::new(limit.build().unwrap()), format!("{units}/second").into()))
+        };
+        WebSocketLimits {
+            connections: None,
+            messages: limit(messages),
+            bytes: limit(bytes),
+            message_bytes: None,
+            idle: None,
+            lifetime: None,
+            on_excess,
+            close_code: 1_013,
+            direction: LimitedDirection::Client,
+        }
+    }
+
+    /// The header of a client's binary frame with so many bytes of payload, below 126.
+    fn header(payload_bytes: u8) -> FrameHeader {
+        let bytes = [0x82, 0x80 | payload_bytes, 0, 0, 0, 0];
+        match FrameReader::new(FrameSender::Client).next_part(&bytes) {
+            Ok(FramePart::Header(header)) => header,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn at(micros: u64) -> Micros {
+        Micros::new(micros)
+    }
+
+    #[test]
+    fn all_rates_of_all_rules_must_allow_a_frame_and_are_charged_together() {
+        let rules = [
+            Arc::new(limits(10, 1_000, ExcessPolicy::Close)),
+            Arc::new(limits(2, 1_000, ExcessPolicy::Wait)),
+        ];
+        let mut budget = FrameBudget::new(&rules, FrameSender::Client, Micros::ZERO);
+        for _ in 0..2 {
+            assert_eq!(budget.admit_frame(&header(94), at(0)), FrameVerdict::Pass(6));
+        }
+        // The second rule makes it wait, and the first is not charged for that.
+        for _ in 0..100 {
+            assert_eq!(
+                budget.admit_frame(&header(94), at(0)),
+                FrameVerdict::WaitUntil(at(500_000))
+            );
+        }
+        // A refusal by a rule that closes comes first.
+        let mut budget = FrameBudget::new(
+            &[rules[1].clone(), Arc::new(limits(10, 99, ExcessPolicy::Close))],
+            FrameSender::Client,
+            Micros::ZERO,
+        );
+        let FrameVerdict::Close(notice) = budget.admit_frame(&header(94), at(0)) else {
+            panic!("a frame of 100 bytes passes a rate of 99");
+        };
+        let reason = "byte rate of 99/second exceeded";
+        assert_eq!(notice, CloseNotice::new(CloseCause::Bytes, 1_013, reason));
+    }
+
+    #[test]
+    fn payloads_that_wait_pass_in_pieces() {
+        let rules = [Arc::new(limits(10, 800, ExcessPolicy::Wait))];
+        let mut budget = FrameBudget::new(&rules, FrameSender::Client, Micros::ZERO);
+        assert_eq!(budget.admit_frame(&header(100), at(0)), FrameVerdict::Pass(6));
+        // At, bytes that are there | verdict. A piece is an eighth of the capacity.
+        let rows = [
+            (0, 100, FrameVerdict::Pass(100)),
+            (0, 10_000, FrameVerdict::Pass(694)),
+            (0, 10_000, FrameVerdict::WaitUntil(at(125_000))),
+            (0, 1, FrameVerdict::WaitUntil(at(1_250))),
+            (124_999, 10_000, FrameVerdict::WaitUntil(at(125_000))),
+            (125_000, 10_000, FrameVerdict::Pass(100)),
+            (1_125_000, 10_000, FrameVerdict::Pass(800)),
+        ];
+        for (micros, bytes, want) in rows {
+            assert_eq!(budget.admit_payload(bytes, at(micros)), want, "{bytes} at {micros}");
+        }
+    }
+
+    #[test]
+    fn only_the_chosen_direction_is_limited() {
+        let rules = [Arc::new(limits(1, 1, ExcessPolicy::Close))];
+        let mut budget = FrameBudget::new(&rules, FrameSender::Server, Micros::ZERO);
+        for _ in 0..10 {
+            assert_eq!(budget.admit_frame(&header(100), at(0)), FrameVerdict::Pass(6));
+        }
+    }
+}
