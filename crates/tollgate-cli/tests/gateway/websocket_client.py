@@ -6,15 +6,13 @@ from websockets.sync.client import connect
 
 url, messages = sys.argv[1], int(sys.argv[2])
 try:
-    socket = connect(url, compression="deflate", proxy=None)
+    with connect(url, compression="deflate", proxy=None) as socket:
+        print("open", flush=True)
+        for _ in range(messages):
+            socket.send("hello")
+        while True:
+            socket.recv()
 except InvalidStatus as refusal:
     print("refused", refusal.response.status_code, flush=True)
-    sys.exit()
-print("open", flush=True)
-try:
-    for _ in range(messages):
-        socket.send("hello")
-    while True:
-        socket.recv()
 except ConnectionClosed as closed:
     print("closed", closed.rcvd.code, closed.rcvd.reason, flush=True)

@@ -33,9 +33,18 @@ fn connect(address: SocketAddr, number: usize) -> TcpStream {
 #[test]
 fn a_tunnel_at_rest_takes_little_memory() {
     let application = WebSocketApplication::start();
-    let rules = "rules: [{ name: sockets, key: '{ip}', websocket: { connections: 300, messages: 10/second, bytes: 64KiB/second, idle: 10m, direction: both } }]";
+    let rules = format!(
+        "upstreams: {{ app: {{ addresses: ['http://{}'], max_connections: 5000 }} }}
+routes: [{{ path: '/{{*rest}}', upstream: app }}]
+rules:
+  - name: sockets
+    key: '{{ip}}'
+    websocket: {{ connections: 300, messages: 10/second, bytes: 64KiB/second, idle: 10m, direction: both }}
+",
+        application.address()
+    );
     let flags = ["--workers", "2", "--max-connections", "6000"];
-    let gateway = GatewayProcess::start_with(application.address(), rules, &flags);
+    let gateway = GatewayProcess::start_routed(&rules, &flags);
     let open = |number: usize| {
         let mut client = WireClient::over(connect(gateway.address(), number));
         client.send(handshake("/echo").as_bytes());

@@ -72,12 +72,16 @@ impl Tunnel {
     pub(super) async fn run(self, activity: &Arc<ConnectionActivity>) {
         // The watchdog would take the connection for an idle one.
         let _in_flight = InFlightRequest::begin(activity, Version::HTTP_11);
-        let metrics = &self.exchange.protocol.parts.metrics;
+        let Tunnel { exchange, upstream_connection, admission: _admission, .. } = self;
+        let (protocol, idle) = (exchange.protocol.clone(), exchange.idle_timeout());
+        let metrics = &protocol.parts.metrics;
         let _open = OpenTunnel::count(metrics);
-        let _kept = (self.upstream_connection, self.admission);
         let (Ok(client), Ok(upstream)) = (self.client.await, self.upstream.await) else { return };
+        // Both HTTP connections are over: what is left of them would stay as long as the tunnel.
+        let _permit = upstream_connection.into_permit();
+        exchange.client.forwarded.forget_host();
+        drop(exchange);
         let rules = self.rules.map(|rules| rules.0).unwrap_or_default();
-        let idle = self.exchange.idle_timeout();
         let streams = (TokioIo::new(client), TokioIo::new(upstream));
         let limits = self.is_websocket.then_some(&rules[..]);
         let mut running = RunningTunnel::new(streams, limits, idle, Instant::now());
