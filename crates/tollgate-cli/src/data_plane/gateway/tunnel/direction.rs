@@ -170,7 +170,7 @@ impl TunnelDirection {
                 PassEnd::ReceiverFull => return Poll::Pending,
                 PassEnd::RateFull => {
                     ready!(self.poll_flush(context, to))?;
-                    return Poll::Pending;
+                    ready!(self.poll_read_ahead(context, from, metrics))?;
                 }
                 PassEnd::Close(notice) => return Poll::Ready(Ok(DirectionEvent::Close(notice))),
             }
@@ -266,13 +266,48 @@ impl TunnelDirection {
                 (self.sender_ended, self.held) = (true, Vec::new());
                 return Poll::Ready(Ok(PassEnd::NeedsMore));
             }
-            self.received += received as u64;
-            metrics.count_bytes(self.sender, received);
+            self.count_received(received, metrics);
             let bytes = &scratch[..held + received];
             let (used, end) = self.pass(bytes, context, to, now, metrics)?;
             self.held = bytes[used..].to_vec();
             Poll::Ready(Ok(end))
         })
+    }
+
+    /// Receives bytes while others wait for their rate, as far as there is room: otherwise a client that leaves would not
+    /// be noticed, and would keep its place until all of its frames have had their turn.
+    fn poll_read_ahead<R: AsyncRead + Unpin>(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &mut R,
+        metrics: &TunnelMetrics,
+    ) -> Poll<io::Result<()>> {
+        let room = SCRATCH_BYTES - self.held.len();
+        if room == 0 || self.sender_ended {
+            return Poll::Pending;
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut room = ReadBuf::new(&mut scratch[..room]);
+            ready!(Pin::new(from).poll_read(context, &mut room))?;
+            self.held.extend_from_slice(room.filled());
+            self.count_received(room.filled().len(), metrics);
+            match (room.filled().is_empty(), self.sender) {
+                (false, _) => {}
+                (true, FrameSender::Client) => {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                // The client still waits for the frames of an upstream that has gone.
+                (true, FrameSender::Server) => self.sender_ended = true,
+            }
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    fn count_received(&mut self, bytes: usize, metrics: &TunnelMetrics) {
+        self.received += bytes as u64;
+        if self.frames.is_some() {
+            metrics.count_bytes(self.sender, bytes);
+        }
     }
 
     /// Passes on what may pass. Returns the number of bytes that are done with, and why there are not more.

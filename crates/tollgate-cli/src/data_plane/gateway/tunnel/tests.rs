@@ -141,6 +141,23 @@ async fn the_close_frame_of_a_peer_is_the_last() {
     assert_eq!(running.await.unwrap(), CloseCause::Peer);
 }
 
+/// A client that leaves while its frames wait is gone at once; an upstream that leaves is heard to its end.
+#[tokio::test]
+async fn a_client_that_leaves_does_not_wait_for_its_frames() {
+    let frames = [client_frame(b"one"), client_frame(b"two")].concat();
+    let (mut client, mut upstream, running) = start(rates(Some(1), None, ExcessPolicy::Wait));
+    client.write_all(&frames).await.unwrap();
+    drop(client);
+    assert_eq!(read_to_end(&mut upstream).await, client_frame(b"one"));
+    assert_eq!(running.await.unwrap(), CloseCause::Peer);
+    let limits = rates(Some(20), None, ExcessPolicy::Wait);
+    let limits = WebSocketLimits { direction: LimitedDirection::Server, ..limits };
+    let (mut client, mut upstream, _running) = start(limits);
+    upstream.write_all(&[0x82, 0].repeat(25)).await.unwrap();
+    drop(upstream);
+    assert_eq!(read_to_end(&mut client).await, [0x82, 0].repeat(25));
+}
+
 #[tokio::test]
 async fn the_first_deadline_that_passes_closes_the_tunnel() {
     let (short, long) = (Duration::from_millis(50), Duration::from_secs(3_600));

@@ -68,7 +68,7 @@ impl TunnelMetrics {
             ),
             (
                 "tollgate_gateway_websocket_bytes_total",
-                "Bytes in tunnels as they are on the wire, by sender.",
+                "Bytes in WebSockets as they are on the wire, by sender.",
                 counts.bytes,
             ),
             (
