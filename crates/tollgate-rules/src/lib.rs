@@ -158,6 +158,7 @@ pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
 pub use waiting::{Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest};
+pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.
 #[cfg(doctest)]

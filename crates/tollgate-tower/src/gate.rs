@@ -247,6 +247,11 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// passes the response on.
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;
 
+    /// Adds what the server has to know about a connection that becomes a tunnel to the extensions of its response.
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        let _ = extensions;
+    }
+
     /// Returns true if the cost is in the body, so that the layer shows it: [`see`](Admission::see) and
     /// [`end_body`](Admission::end_body) are called only then.
     fn wants_body(&self) -> bool {

@@ -23,8 +23,8 @@ use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
     InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
-    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WorkOutcome,
-    expect_ready,
+    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits,
+    WorkOutcome, expect_ready,
 };
 
 use crate::charge::ChargeStands;
@@ -183,19 +183,28 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     reserved: ReservationAnswer,
     sleep: Option<&Arc<SleepFn>>,
 ) -> GateVerdict {
-    let ReservationAnswer { answer, id, reads_response, measures_latency, departure } = reserved;
+    let ReservationAnswer { answer, id, reads_response, measures_latency, departure, websocket } =
+        reserved;
     let departure = departure.zip(sleep).map(|(departure, sleep)| {
         let (gatekeeper, sleep) = (Arc::clone(gatekeeper), Arc::clone(sleep));
         let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
         Box::pin(departing) as BoxFuture<()>
     });
     let counts_bytes = answer.rules().counts_bytes();
+    let websocket = WebSocketRules(websocket);
     let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
         let by_bytes = counts_bytes.then(|| RulesPacer::new(&gatekeeper, id)).flatten();
         let began_at = measures_latency.then(|| gatekeeper.now());
-        let admission =
-            RulesAdmission { gatekeeper, id, reads_response, metered: None, by_bytes, began_at };
+        let admission = RulesAdmission {
+            gatekeeper,
+            id,
+            reads_response,
+            metered: None,
+            by_bytes,
+            began_at,
+            websocket,
+        };
         Box::new(admission) as Box<dyn Admission>
     });
     tell(question, &answer).holding(pass).departing(departure)
@@ -315,7 +324,13 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     by_bytes: Option<Arc<RulesPacer<S, C>>>,
     /// Beginning of the work, if its time is to be measured and was not yet.
     began_at: Option<Micros>,
+    websocket: WebSocketRules,
 }
+
+/// The limits on the WebSocket that a request opens, by rule, in the extensions of its response. The layer does not see the
+/// frames: the server that runs the connection enforces them.
+#[derive(Clone, Debug, Default)]
+pub struct WebSocketRules(pub Vec<Arc<WebSocketLimits>>);
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
     /// Reports the outcome of measured work, once.
@@ -356,6 +371,12 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;
         self.metered = due.metered;
         self.settle_charges(due.known, now)
+    }
+
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        if !self.websocket.0.is_empty() {
+            extensions.insert(std::mem::take(&mut self.websocket));
+        }
     }
 
     fn wants_body(&self) -> bool {

@@ -215,6 +215,7 @@ impl SettlingAdmission {
         let wants_body = admission.wants_body();
         if is_tunnel {
             let ending = wants_body.then(|| admission.end_body(true)).flatten();
+            admission.describe_tunnel(&mut head.extensions);
             head.extensions.insert(AdmissionGuard::new(admission));
             return (
                 BodyPass::None,

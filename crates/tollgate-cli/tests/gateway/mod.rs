@@ -23,4 +23,8 @@ mod shaping;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
+mod websocket_clients;
+mod websocket_limits;
+mod websocket_load;
+mod websocket_wire;
 mod wire_client;
