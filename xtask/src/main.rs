@@ -35,6 +35,7 @@ Commands:
                            measure the shares that callers get, next to nginx and Envoy
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
+  bench adaptive [OPTIONS] compare adaptive concurrency with fixed bounds and other controllers
   instructions [OPTIONS]   count the instructions of a decision on every way in; --write measures the
                            ceilings of the tests again
   errors                   print the error of the sliding window counter, per traffic shape

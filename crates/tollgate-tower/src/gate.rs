@@ -240,9 +240,17 @@ pub trait Admission: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Notes that the work begins now: a delay after the verdict is over.
+    fn begin(&mut self) {}
+
     /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it
     /// passes the response on.
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;
+
+    /// Adds what the server has to know about a connection that becomes a tunnel to the extensions of its response.
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        let _ = extensions;
+    }
 
     /// Returns true if the cost is in the body, so that the layer shows it: [`see`](Admission::see) and
     /// [`end_body`](Admission::end_body) are called only then.

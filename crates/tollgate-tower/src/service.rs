@@ -158,6 +158,13 @@ struct SettlingAdmission {
 }
 
 impl AdmittedRequest {
+    /// Notes that the work begins after a delay.
+    pub(crate) fn begin(&mut self) {
+        if let Some(settling) = &mut self.admission {
+            settling.admission.begin();
+        }
+    }
+
     /// Refunds the charge, because the work is never begun.
     pub(crate) fn give_back(&mut self) {
         if let Some(SettlingAdmission { admission, config, .. }) = self.admission.take()
@@ -208,6 +215,7 @@ impl SettlingAdmission {
         let wants_body = admission.wants_body();
         if is_tunnel {
             let ending = wants_body.then(|| admission.end_body(true)).flatten();
+            admission.describe_tunnel(&mut head.extensions);
             head.extensions.insert(AdmissionGuard::new(admission));
             return (
                 BodyPass::None,

@@ -1,10 +1,12 @@
 //! The gateway as a black box: the real program between hostile or ordinary clients and real or broken upstreams.
 
+mod adaptive;
 mod applications;
 mod bad_upstreams;
 mod body_rates;
 mod corpus;
 mod corpus_reader;
+mod fair;
 mod front;
 mod gateway_process;
 mod grpc;
@@ -17,7 +19,12 @@ mod llm_budgets;
 mod load;
 mod mutations;
 mod restarts;
+mod shaping;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
+mod websocket_clients;
+mod websocket_limits;
+mod websocket_load;
+mod websocket_wire;
 mod wire_client;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tollgate::{Clock, Micros, Wait};
-use tollgate_rules::{Answer, Ask, ReservationAnswer};
+use tollgate_rules::{Answer, Ask, ReservationAnswer, WorkOutcome};
 
 use super::caller_tally::CallerTallies;
 use super::tally::TraceTally;
@@ -111,7 +111,9 @@ impl TracedRun<'_> {
         let begins = clock.now().after(answer.delay());
         answers.borrow_mut().answer(number, answer, arrived.until(clock.now()));
         if let Some(id) = id {
-            sleep.sleep_until(begins.after(Wait::at_least(self.takes))).await;
+            let takes = Wait::at_least(self.takes);
+            sleep.sleep_until(begins.after(takes)).await;
+            gatekeeper.measure(id, WorkOutcome::Answered(takes), clock.now());
             gatekeeper.end(id);
         }
     }
