@@ -23,10 +23,10 @@ impl PlanAnswer {
         departure: Option<Departure>,
     ) -> PlanAnswer {
         PlanAnswer {
-            admission,
             skipped: plan.skipped,
             reads_response: plan.reads_response(),
-            measures_latency: plan.measures_latency(),
+            measures_latency: admission.1.is_some() && plan.measures_latency(),
+            admission,
             departure,
         }
     }
