@@ -28,6 +28,7 @@ Commands:
   test                     check formatting, lints, tests, examples in the docs, and the docs
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
   bench rules [OPTIONS]    measure the cost of rules files as they grow
+  bench queue [OPTIONS]    measure a scheduling step of the fair queue, by the keys that wait
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench gateway [OPTIONS]  measure the gateway next to nginx, HAProxy, Envoy and a bare forwarder
   bench fairness [OPTIONS]

@@ -9,7 +9,9 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
 use super::adaptive_bounds::{AdaptiveBoundReport, AdaptiveBounds, WorkOutcome};
-use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
+use super::{
+    Binding, ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError, websocket_limits,
+};
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
@@ -82,6 +84,28 @@ impl ReservationSecrets {
     }
 }
 
+/// The most bounds on work in progress of one request: each rule of a plan, with limits or without, may have two.
+const BOUNDS_MAX: usize = 4 * MAX_LIMITS;
+
+/// A bound on work in progress.
+#[derive(Clone, Copy)]
+enum WorkBound<'r> {
+    /// The `concurrency` of a rule, which may be adaptive.
+    Concurrency(&'r Rule),
+    /// Connections of WebSockets.
+    Connections(u32),
+}
+
+impl WorkBound<'_> {
+    /// The highest that the bound can be.
+    fn max(self) -> u32 {
+        match self {
+            WorkBound::Concurrency(rule) => rule.concurrency.as_ref().map_or(0, |one| one.max),
+            WorkBound::Connections(max) => max,
+        }
+    }
+}
+
 /// The size of a reservation, and its callers.
 pub(super) struct ReservationRequest<'r> {
     bytes: usize,
@@ -89,8 +113,8 @@ pub(super) struct ReservationRequest<'r> {
     callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
     /// The most that this caller may have.
     max_reservations: usize,
-    /// Rules with `concurrency`: the rule's number, the rule, and the hash of what it counts.
-    concurrency: ArrayVec<(u32, &'r Rule, u64), MAX_LIMITS>,
+    /// Bounds on work in progress: which, how much, and the hash of what they count.
+    concurrency: ArrayVec<(Binding, WorkBound<'r>, u64), BOUNDS_MAX>,
 }
 
 impl<'r> ReservationRequest<'r> {
@@ -111,13 +135,22 @@ impl<'r> ReservationRequest<'r> {
                 callers.push(key);
             }
         }
-        let counted: ArrayVec<(u32, &Rule, u64), MAX_LIMITS> = plan
+        let counted: ArrayVec<(Binding, WorkBound<'r>, u64), BOUNDS_MAX> = plan
             .enforced()
-            .filter(|(_, rule, _)| rule.concurrency.is_some())
-            .map(|(number, rule, key)| (number, rule, secrets.in_flight_hash(rule, key)))
+            .flat_map(|(number, rule, key)| {
+                let in_flight = rule.concurrency.as_ref().map(|_| {
+                    let hash = secrets.in_flight_hash(rule, key);
+                    (Binding::Concurrency(number), WorkBound::Concurrency(rule), hash)
+                });
+                let connections = websocket_limits(rule, facts).and_then(|limits| {
+                    let bound = WorkBound::Connections(limits.connections.as_ref()?.max);
+                    let hash = secrets.hash(&rule.scoped("connections", key));
+                    Some((Binding::Connections(number), bound, hash))
+                });
+                in_flight.into_iter().chain(connections)
+            })
             .collect();
-        let most = counted.iter().filter_map(|(_, rule, _)| rule.concurrency.as_ref());
-        let allowed = most.map(|concurrency| concurrency.max as usize).max().unwrap_or(0);
+        let allowed = counted.iter().map(|(_, bound, _)| bound.max() as usize).max().unwrap_or(0);
         let keys: usize = SharedKeys::new(plan).0.iter().map(|key| key.as_bytes().len()).sum();
         let bytes = RESERVATION_BYTES
             + plan.limits.len() * size_of::<ReservedCharge>()
@@ -250,12 +283,16 @@ impl ReservationTable {
     /// The reason why a reservation is refused; `None` if there is room. The caller's own bounds
     /// come first: a caller who is over them gets that reason also if the table is full.
     fn refusal(&self, request: &ReservationRequest<'_>) -> Option<ReservationRefusal> {
-        let busy = request.concurrency.iter().find_map(|(number, rule, hash)| {
+        let busy = request.concurrency.iter().find_map(|(binding, bound, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            let max = self.adaptive.bound(rule, *hash)?;
+            let (max, waits) = match bound {
+                WorkBound::Concurrency(rule) => (self.adaptive.bound(rule, *hash)?, true),
+                // Nobody knows when a WebSocket ends, so requests do not wait for it.
+                WorkBound::Connections(max) => (*max, false),
+            };
             (going_on >= max).then_some(ConcurrencyRefusal {
-                rule: Some(*number),
-                bottleneck: Some(BottleneckId(*hash)),
+                bound: Some(*binding),
+                bottleneck: waits.then_some(BottleneckId(*hash)),
                 max,
             })
         });
@@ -288,9 +325,11 @@ impl ReservationTable {
             held_at: now,
             deadline,
         };
-        for (_, rule, hash) in &request.concurrency {
+        for (_, bound, hash) in &request.concurrency {
             *self.in_flight.entry(*hash).or_default() += 1;
-            self.adaptive.began(rule, *hash, &self.in_flight, now);
+            if let WorkBound::Concurrency(rule) = bound {
+                self.adaptive.began(rule, *hash, &self.in_flight, now);
+            }
         }
         for caller in &open.callers {
             let share = self.by_caller.entry(*caller).or_default();
@@ -311,7 +350,7 @@ impl ReservationTable {
         id: ReservationId,
         outcome: Option<WorkOutcome>,
         now: Micros,
-    ) -> ArrayVec<u64, MAX_LIMITS> {
+    ) -> ArrayVec<u64, BOUNDS_MAX> {
         let Some(open) = self.open.get(&id) else { return ArrayVec::new() };
         let outcome = outcome.unwrap_or(WorkOutcome::Answered(open.held_at.until(now)));
         let grown = open.in_flight.iter().copied().filter(|hash| {
@@ -346,6 +385,11 @@ impl ReservationTable {
             return Err(SettleError::Expired);
         }
         self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    /// The charges of an open reservation.
+    pub(super) fn charges(&self, id: ReservationId) -> Option<&[ReservedCharge]> {
+        self.open.get(&id).map(|open| &open.charges[..])
     }
 
     /// Takes the charges of a reservation, if it is open and in time; it still counts as in flight.

@@ -11,6 +11,8 @@ mod keys;
 #[cfg(feature = "rules")]
 mod metered_bodies;
 mod nested;
+#[cfg(feature = "rules")]
+mod paced_bodies;
 mod queues;
 mod refusals;
 #[cfg(feature = "rules")]
