@@ -164,7 +164,7 @@ fn the_bound_follows_a_capacity_that_halves_and_returns() {
     assert!((12..=36).contains(&before), "16 servers: {before}");
     assert!((5..=18).contains(&halved) && halved < before, "8 servers: {halved}");
     assert!((12..=36).contains(&after) && halved < after, "16 servers again: {after}");
-    let metrics = loaded.gateway.server.get("/metrics").body;
+    let metrics = loaded.gateway.server.admin_get("/metrics", &[]).body;
     for name in ["limit", "in_flight", "latency_seconds", "base_latency_seconds"] {
         let line = format!("tollgate_concurrency_{name}{{rule=\"app\"}} ");
         assert!(metrics.contains(&line), "{line}: {metrics}");

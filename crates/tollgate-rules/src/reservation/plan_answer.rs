@@ -29,10 +29,10 @@ impl PlanAnswer {
     ) -> PlanAnswer {
         PlanAnswer {
             websocket: websocket_limits_of(plan, &ask.facts, admission.1),
-            admission,
             skipped: plan.skipped,
             reads_response: plan.reads_response(),
-            measures_latency: plan.measures_latency(),
+            measures_latency: admission.1.is_some() && plan.measures_latency(),
+            admission,
             departure,
         }
     }

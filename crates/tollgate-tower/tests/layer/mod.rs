@@ -1,5 +1,7 @@
 //! The layer around services in this process, on a clock that tests move: every option, every response.
 
+#[cfg(feature = "rules")]
+mod adaptive;
 mod charges;
 mod exempt;
 #[cfg(feature = "rules")]
