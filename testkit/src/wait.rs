@@ -47,7 +47,7 @@ pub fn now() -> Instant {
 
 /// Lets the given time pass; for faults that consist of time, never to wait for an event.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks; a fault made of time")]
-pub(crate) fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

@@ -259,6 +259,17 @@ pub(crate) struct Flags {
     )]
     pub(crate) gateway_max_wait: Duration,
 
+    /// Longest time that limits with a queue and fair queues hold back a request; a longer one is a refusal
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TOLLGATE_GATEWAY_MAX_DELAY",
+        default_value = "60s",
+        value_parser = parse_duration,
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_max_delay: Duration,
+
     /// Number of worker threads; one per CPU by default
     #[arg(
         long,

@@ -52,6 +52,80 @@ fn requests_that_lack_facts_pass_and_are_counted() {
     assert_eq!(ran.stderr, want);
 }
 
+const TURNS: &str = r#"
+rules:
+  - { name: everyone, match: { path: /rate }, key: global, limits: [{ rate: 10/second, burst: 1 }] }
+  - { name: places, match: { path: /work }, key: global, concurrency: 1 }
+  - { name: turns, key: "{user}", fair: { wait: 1s, per_key: 2 } }
+"#;
+
+/// A greedy caller with many requests delays itself: the others are served in turn, and the answers keep the order of
+/// the trace.
+#[test]
+fn requests_wait_their_turn_on_the_clock_of_the_trace() {
+    let line = |at: u64, user: &str| {
+        format!("{{\"at\":{at},\"facts\":{{\"path\":\"/rate\",\"user\":\"{user}\"}}}}\n")
+    };
+    let users = ["a", "a", "a", "a", "b"];
+    let trace: String = users.iter().map(|user| line(0, user)).collect();
+    let ran = simulate("turns.yaml", TURNS, &trace);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let answers = ran.lines();
+    let told: Vec<_> =
+        answers.iter().map(|one| (one["allowed"].as_bool(), one["delay_us"].as_u64())).collect();
+    let waits = |delay_us| (Some(true), Some(delay_us));
+    // The fourth of `a` would be the third that waits; `b` comes before the second that waits.
+    let want = [waits(0), waits(100_000), waits(300_000), (Some(false), Some(0)), waits(200_000)];
+    assert_eq!(told, want);
+}
+
+/// Work takes the time that the trace states, and holds its place so long.
+#[test]
+fn work_holds_its_place_until_it_ends() {
+    let line = |at: u64, takes_us: u64| {
+        let facts = r#""facts":{"path":"/work","user":"a"}"#;
+        format!("{{\"at\":{at},{facts},\"takes_us\":{takes_us}}}\n")
+    };
+    let trace =
+        [line(0, 300_000), line(100_000, 50_000), line(200_000, 50_000), line(10_000_000, 0)];
+    let ran = simulate("places.yaml", TURNS, &trace.concat());
+    let delays: Vec<_> = ran.lines().iter().map(|one| one["delay_us"].as_u64()).collect();
+    assert_eq!(delays, [Some(0), Some(200_000), Some(150_000), Some(0)]);
+    let ran = simulate("places.yaml", TURNS, "{\"at\":0,\"takes_us\":-1}\n");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("hint: write whole microseconds from 0"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_summary_shows_delays_and_fairness_by_caller() {
+    let line = |at: u64, user: &str| {
+        format!("{{\"at\":{at},\"facts\":{{\"path\":\"/rate\",\"user\":\"{user}\"}}}}\n")
+    };
+    let trace: String =
+        (0..20).flat_map(|step| ["a", "a", "b"].map(|user| line(step * 200_000, user))).collect();
+    let path = file("summary.yaml", TURNS);
+    let path = path.to_str().expect("text");
+    let ran = run_with(["simulate", "--rules", path, "--trace=-", "--output=table"], &trace);
+    let want = "\
+requests                    60
+allowed                     41
+  after a delay             40
+  no rule applies            0
+refused                     19
+";
+    assert!(ran.stdout.starts_with(want), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("callers                      2\n  fairness (Jain)        "),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.contains("caller  requests    served  mean delay  longest delay\na"),
+        "{}",
+        ran.stdout
+    );
+}
+
 /// Every field of an answer, in order: scripts rely on them.
 #[test]
 fn answers_have_all_fields_in_order() {

@@ -100,6 +100,8 @@ pub struct GatekeeperStats {
     pub bans_without_room: u64,
     /// Open reservations.
     pub reservations: usize,
+    /// Requests that wait their turn or are delayed.
+    pub waiting: usize,
 }
 
 impl<S, C> fmt::Debug for Gatekeeper<S, C> {
@@ -257,6 +259,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             bans: count(&self.counts.bans),
             bans_without_room: count(&self.counts.bans_without_room),
             reservations: self.reservations.len(),
+            waiting: self.waiting.len(),
         }
     }
 

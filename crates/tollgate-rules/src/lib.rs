@@ -147,8 +147,8 @@ pub use plan::Enforcement;
 pub use problem::Problem;
 pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges, ResponseFacts,
-    SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
+    BodyCharges, MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges,
+    ResponseFacts, SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
 };
 pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;
@@ -156,7 +156,7 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
-pub use waiting::{QueuedRequest, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally};
+pub use waiting::{Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest};
 pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.

@@ -30,12 +30,14 @@ const KEYS_MAX: usize = u16::MAX as usize;
 pub(crate) struct RequestPlan<'a> {
     rules: &'a RuleSet,
     /// True if the caller cannot delay a request.
-    cannot_wait: bool,
+    pub(crate) cannot_wait: bool,
     /// True if nothing is charged.
     pub(crate) peek_only: bool,
     /// True if a refusal is not final, because the request waits and tries again: it has no effect
     /// beside the answer. It is not counted, not charged and not reported.
     pub(crate) is_attempt: bool,
+    /// True if an admission is not final, because the request may find its line too long.
+    pub(crate) defers_admission: bool,
     /// The index of the caller's tier.
     tier: Option<usize>,
     /// True if the request is refused whatever the store answers, so that only limits that count
@@ -96,13 +98,16 @@ pub(crate) struct UnlimitedRule<'a> {
     pub(crate) enforcement: Enforcement,
 }
 
-/// The queue of a request, and its share there.
-pub(crate) struct FairTurn<'p> {
-    pub(crate) rule: u32,
+/// The share of a request in a fair queue.
+pub(crate) struct FairShare<'a> {
+    /// The number of the rule.
+    pub(crate) number: u32,
     /// The caller's key under the rule.
-    pub(crate) caller: &'p KeyBuf,
+    pub(crate) key: &'a KeyBuf,
+    pub(crate) bounds: &'a Fair,
+    /// The weight of the caller, in thousandths.
+    pub(crate) weight: u32,
     pub(crate) cost: u64,
-    pub(crate) fair: &'p Fair,
 }
 
 /// A limit of zero: a file, or the request itself, refuses this descriptor.
@@ -179,6 +184,7 @@ impl<'a> RequestPlan<'a> {
             cannot_wait: at_once,
             peek_only: false,
             is_attempt: false,
+            defers_admission: false,
             tier: None,
             always_refused: false,
             limits: memory.take_limits(),
@@ -206,35 +212,29 @@ impl<'a> RequestPlan<'a> {
         self.limits.iter().any(|one| one.rule.ban.is_some())
     }
 
-    /// The queue in which the request waits: that of the first enforced rule with `fair`. A request that costs nothing does
-    /// not wait.
-    pub(crate) fn fair(&self) -> Option<FairTurn<'_>> {
-        let limited = self.limits.iter().find_map(|planned| {
-            let fair = planned.rule.fair.as_ref()?;
-            let waits = planned.enforcement == Enforcement::Enforced && planned.cost > 0;
-            let (rule, caller) = (planned.limit_ref.rule, self.caller(planned));
-            waits.then_some(FairTurn { rule, caller, cost: planned.cost, fair })
-        });
-        limited.or_else(|| {
-            self.unlimited.iter().find_map(|one| {
-                let fair = one.rule.fair.as_ref()?;
-                let (rule, caller) = (one.number, self.caller_of_unlimited(one));
-                // The rule has no cost of its own: the request waits for a limit of another.
-                let cost = self.limits.iter().map(|planned| planned.cost).max().unwrap_or(1);
-                let waits = one.enforcement == Enforcement::Enforced && cost > 0;
-                waits.then_some(FairTurn { rule, caller, cost, fair })
-            })
-        })
-    }
-
-    /// The weight of the request's tier, in thousandths.
-    pub(crate) fn weight(&self, fair: &Fair) -> u32 {
-        fair.weight(self.tier)
+    /// The first enforced rule with a fair queue.
+    pub(crate) fn fair(&self) -> Option<FairShare<'_>> {
+        let fair_rules = self.enforced().filter(|(_, rule, _)| rule.fair.is_some());
+        let (number, rule, key) = fair_rules.min_by_key(|(number, ..)| *number)?;
+        let bounds = rule.fair.as_ref()?;
+        let enforced = || self.limits.iter().filter(|one| one.enforcement == Enforcement::Enforced);
+        let own = enforced().find(|one| one.limit_ref.rule == number).map(|one| one.cost);
+        // A rule that has no limits shares those of others.
+        let cost = own.or_else(|| enforced().map(|one| one.cost).max()).unwrap_or(1);
+        Some(FairShare { number, key, bounds, weight: bounds.weight(self.tier), cost })
     }
 
     /// Returns true if a limit may delay the request.
     pub(crate) fn may_delay(&self) -> bool {
-        !self.cannot_wait && self.limits.iter().any(|planned| self.limit(planned).is_queue())
+        !self.cannot_wait && !self.peek_only && self.queue_limits().next().is_some()
+    }
+
+    /// The enforced limits that delay requests, by index.
+    pub(crate) fn queue_limits(&self) -> impl Iterator<Item = (usize, &PlannedLimit<'a>)> {
+        self.limits.iter().enumerate().filter(|(_, planned)| {
+            let is_enforced = planned.enforcement == Enforcement::Enforced;
+            is_enforced && planned.cost > 0 && self.limit(planned).is_queue()
+        })
     }
 
     /// Returns true if a number in the body of the response decides the cost.

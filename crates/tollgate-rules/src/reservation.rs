@@ -5,6 +5,7 @@
 //! done. After its deadline the charge stands, so that a client that never returns holds nothing
 //! open.
 
+mod body_charges;
 mod settlement;
 mod table;
 
@@ -23,15 +24,17 @@ use crate::facts::Facts;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
 use crate::matcher::asks_for_websocket;
 use crate::plan::RequestPlan;
-use crate::rule::Rule;
-use crate::waiting::{BottleneckId, WaitingTables};
+use crate::rule::{Cost, Rule};
+use crate::waiting::{BottleneckId, Departure, WaitingTables};
 use crate::websocket_limits::WebSocketLimits;
+use body_charges::ByteTreatment;
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
     SharedKeys,
 };
 use tollgate::store::join::join_all;
 
+pub use body_charges::BodyCharges;
 pub use settlement::{
     MeteredCharges, ResponseCharges, ResponseFacts, SettlementCharges, SettlementOutcome,
     SettlementTally,
@@ -76,6 +79,8 @@ pub struct ReservationAnswer {
     /// The limits of the WebSocket that the request wants to open, by rule; empty for other requests. Bound: as many
     /// as rules apply.
     pub websocket: Vec<Arc<WebSocketLimits>>,
+    /// The departure to wait for before the work begins, if a limit delays the request.
+    pub departure: Option<Departure>,
 }
 
 /// The decision about a plan, and the id to settle it by.
@@ -121,6 +126,8 @@ struct ReservedCharge {
     settled: bool,
     /// The place in the response that has the true cost.
     actual: Option<Arc<ActualCost>>,
+    /// The treatment of the bytes of the bodies, if they are counted.
+    by_bytes: Option<ByteTreatment>,
     terms: Terms,
 }
 
@@ -133,13 +140,16 @@ impl Reservations {
         self.table().len()
     }
 
-    /// The bottlenecks of the rules of a plan that bound concurrency.
-    pub(crate) fn bottlenecks<'p>(
+    /// The refusals that the rules of a plan would give for their `concurrency`.
+    pub(crate) fn possible_refusals<'p>(
         &'p self,
         plan: &'p RequestPlan<'_>,
-    ) -> impl Iterator<Item = BottleneckId> + 'p {
-        let bounded = plan.enforced().filter(|(_, rule, _)| rule.concurrency.is_some());
-        bounded.map(|(_, rule, key)| BottleneckId(self.secrets.in_flight_hash(rule, key)))
+    ) -> impl Iterator<Item = ConcurrencyRefusal> + 'p {
+        plan.enforced().filter_map(|(number, rule, key)| {
+            let max = rule.concurrency.as_ref()?.max;
+            let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
+            Some(ConcurrencyRefusal { bound: Some(Binding::Concurrency(number)), bottleneck, max })
+        })
     }
 
     /// Holds a place for the charges of a plan, or returns the reason why there is none.
@@ -274,7 +284,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
         let answer = Answer::new(rules, decided, skipped);
-        Ok(ReservationAnswer { answer, id, reads_response, websocket: Vec::new() })
+        let websocket = Vec::new();
+        Ok(ReservationAnswer { answer, id, reads_response, websocket, departure: None })
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -336,7 +347,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (skipped, reads_response) = (plan.skipped, plan.reads_response());
         drop(plan);
         let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, websocket }
+        ReservationAnswer { answer, id, reads_response, websocket, departure: None }
     }
 
     /// Admits or refuses a plan.
@@ -362,6 +373,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let ends = |rule: &Rule| {
             rule.concurrency.is_some()
                 || rule.actual_cost().is_some()
+                || rule.cost == Cost::Bytes
                 || websocket_limits(rule, &ask.facts).is_some()
         };
         // A request that is delayed may leave, and is refunded then.
@@ -369,7 +381,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
-            || plan.unlimited.iter().any(|one| ends(one.rule));
+            || plan.enforced().any(|(_, rule, _)| ends(rule));
         if !keeps_open {
             return Ok(None);
         }
@@ -517,6 +529,7 @@ fn charges<'o>(
             receipt: outcome.receipt(),
             settled: settled(planned),
             actual: plan.rule(planned).actual_cost().cloned(),
+            by_bytes: ByteTreatment::of(plan, planned).filter(|_| !explicit_cost),
             terms: plan.rule(planned).terms,
         })
         .collect()

@@ -107,6 +107,13 @@ impl Rule {
         }
     }
 
+    /// Returns true if requests may wait under this rule: in a fair queue, or because a limit with
+    /// `queue: true` delays them.
+    pub fn can_wait(&self) -> bool {
+        let delays = |limits: &[RuleLimit]| limits.iter().any(|one| one.limit.is_queue());
+        self.fair.is_some() || self.limits.all().any(delays)
+    }
+
     /// The place in the response that has the true cost.
     pub(crate) fn actual_cost(&self) -> Option<&Arc<ActualCost>> {
         match &self.cost {

@@ -11,15 +11,17 @@
 //!
 //! ```text
 //! admission.rs         from a request to its queue, and from its turn to its answer
-//! queued_request.rs    one request in its queue: waits for its turn or its deadline
+//! waiting_request.rs    one request in its queue: waits for its turn or its deadline
 //! bottleneck_queues.rs the queues, and who may try
+//! departures.rs        admitted requests that a limit with `queue: true` delays
 //! wait_tally.rs        counts by rule
 //! ```
 
 mod admission;
 mod bottleneck_queues;
-mod queued_request;
+mod departures;
 mod wait_tally;
+mod waiting_request;
 
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -30,29 +32,37 @@ use tollgate::queue::FlowKey;
 use tollgate::{KeyBuf, Limit};
 
 use bottleneck_queues::BottleneckQueues;
+use departures::DepartureLines;
 
 pub use admission::PatienceFn;
 pub use bottleneck_queues::WAITING_MAX;
-pub use queued_request::QueuedRequest;
+pub use departures::Departure;
 pub use wait_tally::{WAIT_BUCKETS_MS, WaitFigures, WaitOutcome, WaitTally};
+pub use waiting_request::WaitingRequest;
 
 /// A function that sleeps, such as one around `tokio::time::sleep`.
 pub type TurnSleepFn = dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 /// The place where requests wait: the hash of a limit and its key, or of a rule's `concurrency` and
 /// its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BottleneckId(pub(crate) u64);
 
 /// Everything that waits in this process.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingTables {
     queues: BottleneckQueues,
+    lines: DepartureLines,
     /// Hashes keys, so that nobody can aim at another caller's queue.
     secret: RandomState,
 }
 
 impl WaitingTables {
+    /// Number of requests that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len() + self.lines.len()
+    }
+
     /// The bottleneck of a limit and the key that it counts.
     fn limit(&self, limit: &Limit, key: &KeyBuf) -> BottleneckId {
         BottleneckId(self.secret.hash_one((limit.id(), key)))

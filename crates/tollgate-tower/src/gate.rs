@@ -47,6 +47,12 @@ pub trait Gate: Send + Sync + 'static {
         let _ = question;
         None
     }
+
+    /// Returns true if an admission may have a [pacer](Admission::body_pacer). The bodies of requests are paced
+    /// behind a [`RequestBodyLayer`](crate::RequestBodyLayer).
+    fn paces_bodies(&self) -> bool {
+        false
+    }
 }
 
 /// An answer that is ready, or one to wait for.
@@ -173,11 +179,11 @@ impl GateRequest {
 }
 
 /// The result of asking a gate about a request.
-#[derive(Debug)]
 pub struct GateVerdict {
     pub(crate) kind: VerdictKind,
     pub(crate) admission: Option<Box<dyn Admission>>,
     pub(crate) warning: Option<Warning>,
+    pub(crate) departure: Option<BoxFuture<()>>,
 }
 
 #[derive(Debug)]
@@ -187,9 +193,26 @@ pub(crate) enum VerdictKind {
     AmbiguousHeader(HeaderName),
 }
 
+impl fmt::Debug for GateVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateVerdict")
+            .field("kind", &self.kind)
+            .field("admission", &self.admission)
+            .field("warning", &self.warning)
+            .finish_non_exhaustive()
+    }
+}
+
 impl GateVerdict {
     fn new(finding: VerdictKind) -> GateVerdict {
-        GateVerdict { kind: finding, admission: None, warning: None }
+        GateVerdict { kind: finding, admission: None, warning: None, departure: None }
+    }
+
+    /// Adds the wait of an admitted request before its work begins, instead of a sleep for the delay of its decision. A
+    /// client that leaves drops it.
+    #[must_use]
+    pub fn departing(self, departure: Option<BoxFuture<()>>) -> GateVerdict {
+        GateVerdict { departure, ..self }
     }
 
     /// Adds what an admitted request holds until its work is over.
@@ -249,6 +272,11 @@ pub trait Admission: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The pacer of the bodies of the request and its response, if their bytes are charged.
+    fn body_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        None
+    }
+
     /// Refunds the charge, because the work was never begun. Returns the rest of the refund, if it has to wait.
     fn give_back(self: Box<Self>) -> Option<BoxFuture<()>>;
 }
@@ -272,4 +300,39 @@ pub trait RequestBodyReader: Send {
 
     /// Ends the body, and puts the findings into the extensions of the request, where the gate finds them.
     fn finish(self: Box<Self>, extensions: &mut Extensions);
+}
+
+/// Charges the pieces of the bodies of one request as they pass.
+pub trait BodyPacer: fmt::Debug + Send + Sync {
+    /// The most bytes of one piece: longer ones are split.
+    fn piece_bytes_max(&self) -> u64;
+
+    /// Charges the next piece, before it passes. If `can_wait` is false, it passes at once.
+    fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer;
+}
+
+/// The answer of a pacer that is ready, or one to wait for.
+pub enum PieceAnswer {
+    /// The turn is known.
+    Now(PieceTurn),
+    /// The turn needs a wait, for example for a remote store.
+    Later(BoxFuture<PieceTurn>),
+}
+
+impl fmt::Debug for PieceAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PieceAnswer::Now(_) => "Now",
+            PieceAnswer::Later(_) => "Later",
+        })
+    }
+}
+
+/// The turn of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceTurn {
+    /// The piece is charged, and passes after this wait.
+    PassAfter(Wait),
+    /// The piece is not charged, because others are ahead: ask again after this wait.
+    AskAgainAfter(Wait),
 }

@@ -287,6 +287,16 @@ impl LayerConfig {
         self.gate.request_body_reader(question)
     }
 
+    /// Returns true if the bodies of requests may have to be paced.
+    pub(crate) fn paces_bodies(&self) -> bool {
+        self.gate.paces_bodies()
+    }
+
+    /// Returns true if the layer can delay requests and bodies.
+    pub(crate) fn can_sleep(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// Ends a settlement that nothing waits for.
     pub(crate) fn run_in_background(&self, future: BoxFuture<()>) {
         if let Some(background) = &self.background {

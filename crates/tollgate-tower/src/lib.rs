@@ -72,6 +72,7 @@ pub mod service;
 pub mod future;
 
 pub mod body;
+mod body_pace;
 
 pub mod warning;
 

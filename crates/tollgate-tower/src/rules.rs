@@ -21,15 +21,16 @@ use tollgate::{Clock, Micros};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
-    Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, QueuedRequest, RequestJson, RequestJsonReader, ReservationAnswer,
-    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WebSocketLimits, expect_ready,
+    Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
+    InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
+    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits,
+    expect_ready,
 };
 
 use crate::charge::ChargeStands;
 use crate::gate::{
-    Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
-    GateVerdict, RequestBodyReader, SleepFn,
+    Admission, AdmittedResponse, BodyPacer, BoxFuture, DecisionDetails, Gate, GateAnswer,
+    GateRequest, GateVerdict, PieceAnswer, PieceTurn, RequestBodyReader, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::refusal::CustomRefusal;
@@ -78,7 +79,7 @@ where
                 decide_in_turn(gatekeeper, question, sleep)
             });
         }
-        match expect_ready(decide_or_queue(self, question)) {
+        match expect_ready(decide_or_queue(self, question, &sleep)) {
             Ok(verdict) => GateAnswer::Now(verdict),
             Err(queued) => {
                 let question = question.take();
@@ -98,6 +99,10 @@ where
             rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
         Some(Box::new(RequestNumbersReader(reader)))
     }
+
+    fn paces_bodies(&self) -> bool {
+        self.rules().counts_bytes()
+    }
 }
 
 /// Decides about a request that cannot wait.
@@ -115,14 +120,15 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
     let ask = Ask { facts, cost: question.cost, cannot_wait: true, ..Ask::default() };
     let read = gatekeeper.clock_instant(now);
     let reserved = gatekeeper.admit_by(rules, &ask, question.settles, read).await;
-    verdict(gatekeeper, question, reserved).warning(warning)
+    verdict(gatekeeper, question, reserved, None).warning(warning)
 }
 
 /// Decides about a request that can wait, or queues it.
 async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
-) -> Result<GateVerdict, QueuedRequest> {
+    sleep: &Arc<SleepFn>,
+) -> Result<GateVerdict, WaitingRequest> {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
     let (identity, warning) = match identify(&rules, question, &fields, now) {
@@ -134,14 +140,14 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     let patience = || question.patience().unwrap_or_default();
     let (settles, read) = (question.settles, gatekeeper.clock_instant(now));
     let reserved = gatekeeper.admit_or_queue(rules, &ask, settles, &patience, read).await?;
-    Ok(verdict(gatekeeper, question, reserved).warning(warning))
+    Ok(verdict(gatekeeper, question, reserved, Some(sleep)).warning(warning))
 }
 
 /// Decides about a queued request when it is its turn.
 async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
     question: GateRequest,
-    queued: QueuedRequest,
+    queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
@@ -151,7 +157,7 @@ async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
             let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
             let ask = Ask { facts, cost: question.cost, ..Ask::default() };
             let reserved = gatekeeper.admit_in_turn(queued, &ask, question.settles, &*sleep).await;
-            verdict(&gatekeeper, &question, reserved).warning(warning)
+            verdict(&gatekeeper, &question, reserved, Some(&sleep)).warning(warning)
         }
         Err(header) => question.ambiguous_header(header),
     };
@@ -164,7 +170,7 @@ async fn decide_in_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     question: GateRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
-    match decide_or_queue(&gatekeeper, &question).await {
+    match decide_or_queue(&gatekeeper, &question, &sleep).await {
         Ok(verdict) => (question, verdict),
         Err(queued) => Box::pin(wait_for_turn(gatekeeper, question, queued, sleep)).await,
     }
@@ -175,15 +181,24 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
     reserved: ReservationAnswer,
+    sleep: Option<&Arc<SleepFn>>,
 ) -> GateVerdict {
-    let reads_response = reserved.reads_response;
-    let websocket = WebSocketRules(reserved.websocket);
-    let pass = reserved.id.map(|id| {
+    let ReservationAnswer { answer, id, reads_response, websocket, departure } = reserved;
+    let departure = departure.zip(sleep).map(|(departure, sleep)| {
+        let (gatekeeper, sleep) = (Arc::clone(gatekeeper), Arc::clone(sleep));
+        let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
+        Box::pin(departing) as BoxFuture<()>
+    });
+    let counts_bytes = answer.rules().counts_bytes();
+    let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
-        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None, websocket };
+        let by_bytes = counts_bytes.then(|| RulesPacer::new(&gatekeeper, id)).flatten();
+        let websocket = WebSocketRules(websocket);
+        let admission =
+            RulesAdmission { gatekeeper, id, reads_response, metered: None, websocket, by_bytes };
         Box::new(admission) as Box<dyn Admission>
     });
-    tell(question, &reserved.answer).holding(pass)
+    tell(question, &answer).holding(pass).departing(departure)
 }
 
 /// Identifies the caller, and looks for signs of misuse. `Err` is a header field that names the caller in two ways.
@@ -297,6 +312,8 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     /// Charges that the body settles.
     metered: Option<MeteredCharges>,
     websocket: WebSocketRules,
+    /// Charges of both bodies.
+    by_bytes: Option<Arc<RulesPacer<S, C>>>,
 }
 
 /// The limits on the WebSocket that a request opens, by rule, in the extensions of its response. The layer does not see the
@@ -359,6 +376,10 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         self.settle_charges(due, self.gatekeeper.now())
     }
 
+    fn body_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        self.by_bytes.clone().map(|pacer| pacer as Arc<dyn BodyPacer>)
+    }
+
     fn give_back(self: Box<Self>) -> Option<BoxFuture<()>> {
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
         let now = gatekeeper.now();
@@ -385,6 +406,47 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S
 impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesAdmission").finish_non_exhaustive()
+    }
+}
+
+/// Charges the bodies of a request under rules that count bytes.
+struct RulesPacer<S: InfallibleStore + 'static, C: Clock + 'static> {
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    charges: BodyCharges,
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesPacer<S, C> {
+    fn new(gatekeeper: &Arc<Gatekeeper<S, C>>, id: ReservationId) -> Option<Arc<Self>> {
+        let charges = gatekeeper.body_charges(id)?;
+        Some(Arc::new(RulesPacer { gatekeeper: Arc::clone(gatekeeper), charges }))
+    }
+
+    async fn turn(&self, bytes: u64, can_wait: bool) -> PieceTurn {
+        let now = self.gatekeeper.clock_instant(self.gatekeeper.now());
+        let decision = self.gatekeeper.charge_piece(&self.charges, bytes, can_wait, now).await;
+        match decision.allowed() {
+            true => PieceTurn::PassAfter(decision.delay()),
+            false => PieceTurn::AskAgainAfter(decision.retry_after()),
+        }
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> BodyPacer for RulesPacer<S, C> {
+    fn piece_bytes_max(&self) -> u64 {
+        self.charges.piece_bytes_max()
+    }
+
+    fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer {
+        if self.gatekeeper.answers_at_once() {
+            return PieceAnswer::Now(expect_ready(self.turn(bytes, can_wait)));
+        }
+        PieceAnswer::Later(Box::pin(async move { self.turn(bytes, can_wait).await }))
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesPacer<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesPacer").field("charges", &self.charges).finish_non_exhaustive()
     }
 }
 

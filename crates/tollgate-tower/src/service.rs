@@ -10,6 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::{BodyPass, GatedBody};
+use crate::body_pace::{BodyPace, PacerSlot};
 use crate::decision::GateDecision;
 use crate::future::{DeferredRequest, ResponseFuture};
 use crate::gate::{Admission, AdmittedResponse, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
@@ -104,7 +105,7 @@ pub(crate) fn next_step(
     head: &mut request::Parts,
     answered: GateVerdict,
 ) -> NextStep {
-    let GateVerdict { kind: finding, admission: pass, warning } = answered;
+    let GateVerdict { kind: finding, admission: pass, warning, departure } = answered;
     if let Some(warning) = warning {
         config.warn(warning);
     }
@@ -112,6 +113,11 @@ pub(crate) fn next_step(
         if admission.reads_response() {
             // A compressed body cannot be read on its way.
             head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        if let Some(slot) = head.extensions.remove::<PacerSlot>()
+            && let Some(pacer) = admission.body_pacer()
+        {
+            slot.fill(pacer);
         }
         let is_connect = head.method == Method::CONNECT;
         SettlingAdmission { admission, config: Arc::clone(config), is_connect }
@@ -130,7 +136,7 @@ pub(crate) fn next_step(
     head.extensions.insert(decision.clone());
     let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
     held.decision = Some(decision);
-    match delay.and_then(|delay| config.sleep(delay)) {
+    match departure.or_else(|| delay.and_then(|delay| config.sleep(delay))) {
         Some(sleep) => NextStep::CallInnerAfter(sleep, held),
         None => NextStep::CallInner(held),
     }
@@ -168,18 +174,25 @@ impl AdmittedRequest {
         response: Response<R>,
     ) -> (Response<GatedBody<R>>, Option<PendingSettlement>) {
         let (mut head, body) = response.into_parts();
-        let (mut pass, mut pending) = (BodyPass::None, None);
+        let (mut pass, mut pending, mut pace) = (BodyPass::None, None, None);
         if let Some(settling) = self.admission {
+            pace = settling.body_pace();
             (pass, pending) = settling.finish_head(&mut head, &body);
         }
         if let Some(decision) = self.decision {
             write_headers(&mut head, decision);
         }
-        (Response::from_parts(head, GatedBody::inner(body, pass)), pending)
+        (Response::from_parts(head, GatedBody::inner(body, pass).paced(pace)), pending)
     }
 }
 
 impl SettlingAdmission {
+    /// The pace of the body of the response, if its bytes are charged.
+    fn body_pace(&self) -> Option<Box<BodyPace>> {
+        let pacer = self.admission.body_pacer()?;
+        Some(Box::new(BodyPace::new(pacer, Arc::clone(&self.config))))
+    }
+
     /// Settles by the head of the response. Returns what the body holds, and a settlement to await.
     fn finish_head(
         self,

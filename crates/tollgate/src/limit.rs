@@ -25,6 +25,7 @@ use crate::algorithm::{
     Algorithm, CompactState, Divisor, LimitStateKind, sliding_window_log, with_compact_state,
 };
 use crate::hash::public_hash;
+use crate::time::Wait;
 
 mod bucket_numbers;
 mod builder;
@@ -237,6 +238,13 @@ impl Limit {
     /// Microseconds until an empty bucket is full.
     pub fn full_refill_us(&self) -> u64 {
         self.bucket.full_refill
+    }
+
+    /// The time in which a bucket gets so many units back, or a queue lets them pass, rounded down.
+    pub fn time_of(&self, units: u64) -> Wait {
+        let ticks = u128::from(units) * u128::from(self.bucket.unit);
+        let micros = ticks / u128::from(self.bucket.drain);
+        Wait::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
     /// Ticks that pass in a microsecond. A bucket counts its debt in ticks: see

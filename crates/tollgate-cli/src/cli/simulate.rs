@@ -20,12 +20,15 @@ use store::SimStore;
 use trace::{TraceReader, TraceRequest};
 
 mod answer;
+mod caller_tally;
+mod in_turn;
 mod one_limit;
 mod rules_comparison;
 mod store;
 mod tally;
 mod trace;
 mod trace_line;
+mod virtual_time;
 mod with_rules;
 
 /// Largest `--max-keys`: a table of 39 GB.

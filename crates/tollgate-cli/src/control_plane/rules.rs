@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 use tollgate_redis::instances::PublishStatus;
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Mode;
-use tollgate_rules::{Changes, Override, Rule, RuleSet, Tally, Verdict, key_text};
+use tollgate_rules::{
+    Changes, Override, Rule, RuleSet, Tally, Verdict, WaitFigures, WaitOutcome, key_text,
+};
 
 use super::ControlPlane;
 use super::guard::AdminCaller;
@@ -22,8 +24,17 @@ impl ControlPlane {
     /// All rules, with their counts so far.
     pub(super) fn rules(&self) -> Response<ResponseBody> {
         let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
-        let listed: Vec<Value> =
-            rules.tallies().map(|(one, tally)| rule_json(&rules, one, tally)).collect();
+        let listed: Vec<Value> = rules
+            .tallies()
+            .zip(rules.wait_tallies())
+            .map(|((rule, tally), (_, waits))| {
+                let mut entry = rule_json(&rules, rule, tally);
+                if rule.can_wait() {
+                    entry["waits"] = waits_json(&waits.figures());
+                }
+                entry
+            })
+            .collect();
         let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
         let at_run_time = self.gatekeeper.overrides();
         let of_file = rules.file_overrides().iter().map(|one| (one, false));
@@ -169,6 +180,7 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     json!({
         "name": &*rule.name,
         "key": rule.key.to_string(),
+        "concurrency": rule.concurrency.as_ref().map(|bound| &*bound.text),
         "limits": texts(rule.limits.plain()),
         "tiers": tiers,
         "mode": mode(rule.mode),
@@ -176,6 +188,16 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
         "fallback": rule.fallback,
         "tally": Map::from_iter(counts),
     })
+}
+
+/// The requests of a rule that wait, and the ends of earlier waits.
+fn waits_json(figures: &WaitFigures) -> Value {
+    let ends = WaitOutcome::ALL.map(|end| (end.name().into(), figures.count(end).into()));
+    let admitted: u64 = figures.buckets.iter().sum();
+    let mut waits = Value::Object(Map::from_iter(ends));
+    waits["waiting"] = figures.waiting.into();
+    waits["mean_ms"] = (figures.sum_us / admitted.max(1) / 1_000).into();
+    waits
 }
 
 /// A mode as in a rules file; a share as its percentage.

@@ -34,9 +34,16 @@ impl ControlPlane {
                 "refused": outcomes.refused.iter().sum::<u64>(),
             },
             "reservations": self.gatekeeper.stats().reservations,
+            "waiting": self.requests_waiting(),
             "connections": Value::Object(connections.collect()),
         });
         reply::json(StatusCode::OK, document.to_string())
+    }
+
+    /// Number of requests that wait in queues.
+    fn requests_waiting(&self) -> usize {
+        let rules = self.gatekeeper.rules();
+        rules.wait_tallies().map(|(_, tally)| tally.figures().waiting).sum()
     }
 
     fn rules_status(&self) -> Value {

@@ -18,6 +18,7 @@ mod reserve;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use check_service::CheckService;
 use gateway::overload::WorkerBounds;
@@ -48,6 +49,8 @@ pub(crate) struct DataContext<'a> {
     pub(crate) upstream: Option<&'a UpstreamUrl>,
     /// The gateway's bounds on requests, for each worker.
     pub(crate) gateway_bounds: WorkerBounds,
+    /// The longest time that limits hold back a request of the gateway.
+    pub(crate) gateway_max_delay: Duration,
     /// Accepted tokens; `None` admits every client that reaches a listener.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// True if the listeners use TLS.

@@ -190,6 +190,22 @@ impl MetricFamily<'_> {
         self.write("_count", &[], all.into());
     }
 
+    /// Writes the samples of a histogram with bounds of its own: each bound in seconds, with the number of values up to
+    /// it. The last bound is `+Inf`.
+    pub(crate) fn buckets_of(
+        &mut self,
+        cumulative: impl Iterator<Item = (&'static str, u64)>,
+        sum_us: u64,
+    ) {
+        let mut all = 0;
+        for (bound, count) in cumulative {
+            self.write("_bucket", &[("le", bound)], count.into());
+            all = count;
+        }
+        self.write("_sum", &[], MetricValue::Micros(sum_us));
+        self.write("_count", &[], all.into());
+    }
+
     fn write(&mut self, suffix: &str, labels: &[MetricLabel<'_>], value: MetricValue) {
         let text = &mut self.page.text;
         text.push_str(self.name);

@@ -11,6 +11,7 @@ pub(crate) mod responses;
 mod decision_timing;
 mod process;
 mod stores;
+mod waits;
 
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ impl Metrics {
     pub(crate) fn page(&self, format: ExpositionFormat) -> String {
         let mut page = MetricsPage::new(format);
         decisions(&mut page, &self.gatekeeper.rules());
+        waits::write(&mut page, &self.gatekeeper.rules());
         self.requests(&mut page);
         self.beside_decisions(&mut page);
         self.store(&mut page);

@@ -2,8 +2,10 @@
 
 mod applications;
 mod bad_upstreams;
+mod body_rates;
 mod corpus;
 mod corpus_reader;
+mod fair;
 mod front;
 mod gateway_process;
 mod grpc;
@@ -16,6 +18,7 @@ mod llm_budgets;
 mod load;
 mod mutations;
 mod restarts;
+mod shaping;
 mod spellings;
 mod streams;
 mod upstream_timeouts;

@@ -165,7 +165,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     pub(super) fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
-        let is_final = !plan.is_attempt || decided.decision.allowed();
+        let is_final = match decided.decision.allowed() {
+            true => !plan.defers_admission,
+            false => !plan.is_attempt,
+        };
         if act == Act::Take && !plan.peek_only && is_final {
             if plan.is_attempt {
                 self.count_skipped(plan, decided.decision.at());

@@ -327,6 +327,11 @@ impl ReservationTable {
         self.remove(id).ok_or(SettleError::Unknown)
     }
 
+    /// The charges of an open reservation.
+    pub(super) fn charges(&self, id: ReservationId) -> Option<&[ReservedCharge]> {
+        self.open.get(&id).map(|open| &open.charges[..])
+    }
+
     /// Takes the charges of a reservation, if it is open and in time; it still counts as in flight.
     pub(super) fn take_charges(
         &mut self,

@@ -6,15 +6,15 @@ use std::time::Duration;
 use tollgate::queue::{QueueBounds, QueuedCost, Weight};
 use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
 
-use super::queued_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
-use super::{BottleneckId, QueuedRequest, TurnSleepFn};
+use super::departures::{Departure, PassedQueue, PassedQueues};
+use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
+use super::{BottleneckId, TurnSleepFn, WaitingRequest};
 use crate::answer::{Answer, Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::missing_facts::SkippedRule;
-use crate::plan::{Enforcement, FairTurn, RequestPlan};
+use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::reservation::{BUSY_RETRY, PlanAdmission, ReservationAnswer, websocket_limits_of};
 use crate::rule_set::RuleSet;
-use crate::websocket_limits::WebSocketLimits;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
 pub type PatienceFn<'a> = &'a (dyn Fn() -> Duration + Sync);
@@ -31,7 +31,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         patience: PatienceFn<'_>,
         now: impl Into<Now<'n>>,
-    ) -> Result<ReservationAnswer, QueuedRequest> {
+    ) -> Result<ReservationAnswer, WaitingRequest> {
         self.call_store(self.try_or_queue(rules, ask, settles, patience, now.into())).await
     }
 
@@ -42,8 +42,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         patience: PatienceFn<'_>,
         now: Now<'_>,
-    ) -> Result<ReservationAnswer, QueuedRequest> {
+    ) -> Result<ReservationAnswer, WaitingRequest> {
         let mut plan = Box::new(RequestPlan::new(&rules, ask, now.instant()));
+        plan.defers_admission = plan.may_delay();
         let admitted = if plan.peek_only || plan.fair().is_none() {
             self.admit_plan(&plan, ask, settles, now).await
         } else {
@@ -52,7 +53,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Err(obstacle) => match self.join_queue(&plan, obstacle, patience, now) {
                     Ok(place) => {
                         drop(plan);
-                        return Err(QueuedRequest {
+                        return Err(WaitingRequest {
                             rules: RulesVersion::into_inner(rules),
                             place,
                         });
@@ -61,21 +62,22 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 },
             }
         };
-        let answer = PlanAnswer::new(&plan, ask, admitted);
+        let websocket = websocket_limits_of(&plan, &ask.facts, admitted.1);
+        let answer = self.line_up(&mut plan, admitted, || Wait::at_least(patience()), now).await;
         drop(plan);
-        Ok(answer.by(rules))
+        Ok(ReservationAnswer { websocket, ..answer.by(rules) })
     }
 
     /// Decides a request when its turn comes, or refuses it at the end of its wait. `ask` and `settles` are those of
     /// [`admit_or_queue`](Gatekeeper::admit_or_queue). Dropping the future frees the place in the queue.
     pub async fn admit_in_turn(
         &self,
-        queued: QueuedRequest,
+        queued: WaitingRequest,
         ask: &Ask<'_>,
         settles: bool,
         sleep: &TurnSleepFn,
     ) -> ReservationAnswer {
-        let QueuedRequest { rules, mut place } = queued;
+        let WaitingRequest { rules, mut place } = queued;
         loop {
             let turn = place.turn(self.clock(), sleep).await;
             // A waiting request holds no more than its place: a try has memory of its own.
@@ -98,13 +100,17 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> Result<ReservationAnswer, QueuePlace> {
         let now = self.clock_instant(self.now());
         let mut plan = RequestPlan::new(rules, ask, now.instant());
+        plan.defers_admission = plan.may_delay();
         let outcome = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
             TurnEnd::Try => match self.try_plan_in_turn(&mut plan, ask, settles, now).await {
                 Ok(admitted) => {
+                    let patience = place.patience_left(now.instant());
                     place.admitted(now.instant());
-                    let rules = RulesVersion::from_inner(Arc::clone(rules));
-                    return Ok(PlanAnswer::new(&plan, ask, admitted).by(rules));
+                    let websocket = websocket_limits_of(&plan, &ask.facts, admitted.1);
+                    let answer = self.line_up(&mut plan, admitted, || patience, now).await;
+                    let answer = answer.by(RulesVersion::from_inner(Arc::clone(rules)));
+                    return Ok(ReservationAnswer { websocket, ..answer });
                 }
                 Err(obstacle) => match place.wait_on(obstacle, now.instant()) {
                     Ok(()) => return Err(place),
@@ -114,8 +120,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let refused = self.refuse_plan(&mut plan, &place.obstacle, now).await;
         place.refused(outcome);
-        let rules = RulesVersion::from_inner(Arc::clone(rules));
-        Ok(PlanAnswer::new(&plan, ask, (refused, None)).by(rules))
+        let answer = PlanAnswer::new(&plan, (refused, None), None);
+        Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
 
     /// Tries to admit a newcomer, who does not overtake those who wait.
@@ -126,11 +132,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
-        if let Some(bottleneck) = self.queue_ahead(plan) {
-            let kind = ObstacleKind::Limit(Wait::ZERO);
-            return Err(Obstacle { bottleneck: Some(bottleneck), kind });
+        match self.queue_ahead(plan) {
+            Some(obstacle) => Err(obstacle),
+            None => self.try_plan_in_turn(plan, ask, settles, now).await,
         }
-        self.try_plan_in_turn(plan, ask, settles, now).await
     }
 
     /// Tries to admit a request. A refusal has no effect.
@@ -142,10 +147,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
         plan.is_attempt = true;
-        let held = self.hold_place(plan, ask, settles, now.instant()).map_err(|busy| Obstacle {
-            bottleneck: busy.bottleneck,
-            kind: ObstacleKind::Busy(busy),
-        })?;
+        let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
         let (decided, id) = self.take_held(plan, held, ask, now).await;
         match decided.decision.refusal() {
             None => Ok((decided, id)),
@@ -161,18 +163,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// The first bottleneck of a plan at which requests wait.
+    /// The first obstacle for which others wait already.
     #[inline]
-    fn queue_ahead(&self, plan: &RequestPlan<'_>) -> Option<BottleneckId> {
+    fn queue_ahead(&self, plan: &RequestPlan<'_>) -> Option<Obstacle> {
         let queues = &self.waiting.queues;
         if !queues.anybody_waits() {
             return None;
         }
-        let enforced = (0..plan.limits.len())
-            .filter(|index| plan.limits[*index].enforcement == Enforcement::Enforced);
-        let limits = enforced.map(|index| self.limit_bottleneck(plan, index));
-        let busy = self.reservations.bottlenecks(plan);
-        busy.chain(limits).find(|bottleneck| queues.has_queue(*bottleneck))
+        let is_enforced = |index: &usize| plan.limits[*index].enforcement == Enforcement::Enforced;
+        let limits = (0..plan.limits.len()).filter(is_enforced).map(|index| Obstacle {
+            bottleneck: Some(self.limit_bottleneck(plan, index)),
+            kind: ObstacleKind::Limit(Wait::ZERO),
+        });
+        let mut obstacles =
+            self.reservations.possible_refusals(plan).map(Obstacle::busy).chain(limits);
+        obstacles.find(|one| one.bottleneck.is_some_and(|one| queues.has_queue(one)))
     }
 
     fn limit_bottleneck(&self, plan: &RequestPlan<'_>, index: usize) -> BottleneckId {
@@ -188,22 +193,93 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         patience: PatienceFn<'_>,
         now: Now<'_>,
     ) -> Result<QueuePlace, Obstacle> {
-        let FairTurn { rule, caller, cost, fair } =
-            plan.fair().expect("only such a request is queued");
-        let tally = plan.rules().wait_tally_of(rule);
-        let wait = Wait::at_least(fair.wait.min(patience()));
+        let fair = plan.fair().expect("only such a request is queued");
+        let tally = plan.rules().wait_tally_of(fair.number);
+        let patience = patience();
+        let wait = Wait::at_least(fair.bounds.wait.min(patience));
         let share = QueueShare {
-            flow: self.waiting.flow(plan.rules().name_hash_of(rule), caller),
+            flow: self.waiting.flow(plan.rules().name_hash_of(fair.number), fair.key),
             cost: QueuedCost {
-                units: cost,
-                weight: Weight::from_thousandths(plan.weight(fair)).unwrap_or(Weight::ONE),
+                units: fair.cost,
+                weight: Weight::from_thousandths(fair.weight).unwrap_or(Weight::ONE),
             },
-            bounds: QueueBounds { per_flow: fair.per_key as usize, total: fair.total as usize },
+            bounds: QueueBounds {
+                per_flow: fair.bounds.per_key as usize,
+                total: fair.bounds.total as usize,
+            },
         };
         let times = (now.instant(), now.instant().after(wait));
-        QueuePlace::join(&self.waiting, tally, share, obstacle, times).map_err(|(obstacle, why)| {
+        let joined = QueuePlace::join(&self.waiting, tally, share, obstacle, times);
+        let joined = joined.map_err(|(obstacle, why)| {
             tally.count(why);
             obstacle
+        });
+        joined.map(|place| place.with_patience(Wait::at_least(patience)))
+    }
+
+    /// Lets an admitted request join the line of a limit that delays it. If it would wait too long there, it is refunded
+    /// and refused.
+    async fn line_up(
+        &self,
+        plan: &mut RequestPlan<'_>,
+        (decided, id): PlanAdmission,
+        patience: impl FnOnce() -> Wait,
+        now: Now<'_>,
+    ) -> PlanAnswer {
+        if !decided.decision.allowed() || !plan.defers_admission {
+            return PlanAnswer::new(plan, (decided, id), None);
+        }
+        plan.defers_admission = false;
+        let delays = !decided.decision.delay().is_zero() || self.waiting.lines.is_in_use();
+        let joined = match delays {
+            true => self.join_line(plan, &decided, patience, now),
+            false => Ok(None),
+        };
+        match joined {
+            Ok(departure) => {
+                if plan.is_attempt {
+                    self.count_skipped(plan, now.instant());
+                }
+                self.notify(plan, &decided);
+                PlanAnswer::new(plan, (decided, id), departure)
+            }
+            Err(obstacle) => {
+                if let Some(id) = id {
+                    let _ = self.cancel_by(id, now.instant()).await;
+                }
+                plan.cannot_wait = true;
+                let refused = self.refuse_plan(plan, &obstacle, now).await;
+                PlanAnswer::new(plan, (refused, None), None)
+            }
+        }
+    }
+
+    fn join_line(
+        &self,
+        plan: &RequestPlan<'_>,
+        decided: &PlanDecision,
+        patience: impl FnOnce() -> Wait,
+        now: Now<'_>,
+    ) -> Result<Option<Departure>, Obstacle> {
+        let outcomes = decided.entries.outcomes();
+        let queue = |(index, planned): (usize, &PlannedLimit<'_>)| PassedQueue {
+            bottleneck: self.limit_bottleneck(plan, index),
+            interval: plan.limit(planned).time_of(planned.cost),
+            delay: outcomes[index].delay,
+            delay_max: Wait::from_micros(plan.limit(planned).full_refill_us()),
+        };
+        let mut queues: PassedQueues = plan.queue_limits().map(queue).collect();
+        // Reversed, so that of equals the first wins.
+        let slowest = (0..queues.len()).rev().max_by_key(|index| queues[*index].delay);
+        let Some(slowest) = slowest else { return Ok(None) };
+        let (_, planned) = plan.queue_limits().nth(slowest).expect("one for each");
+        let tally = plan.rules().wait_tally_of(planned.limit_ref.rule);
+        let slowest = queues.remove(slowest);
+        let joined =
+            Departure::join(&self.waiting, tally, (slowest, queues), patience, now.instant());
+        joined.map_err(|wait| Obstacle {
+            bottleneck: Some(slowest.bottleneck),
+            kind: ObstacleKind::Limit(wait),
         })
     }
 
@@ -256,22 +332,22 @@ struct PlanAnswer {
     admission: PlanAdmission,
     skipped: Option<SkippedRule>,
     reads_response: bool,
-    websocket: Vec<Arc<WebSocketLimits>>,
+    departure: Option<Departure>,
 }
 
 impl PlanAnswer {
-    fn new(plan: &RequestPlan<'_>, ask: &Ask<'_>, admission: PlanAdmission) -> PlanAnswer {
-        PlanAnswer {
-            websocket: websocket_limits_of(plan, &ask.facts, admission.1),
-            admission,
-            skipped: plan.skipped,
-            reads_response: plan.reads_response(),
-        }
+    fn new(
+        plan: &RequestPlan<'_>,
+        admission: PlanAdmission,
+        departure: Option<Departure>,
+    ) -> PlanAnswer {
+        let reads_response = plan.reads_response();
+        PlanAnswer { admission, skipped: plan.skipped, reads_response, departure }
     }
 
     fn by(self, rules: RulesVersion) -> ReservationAnswer {
-        let PlanAnswer { admission: (decided, id), skipped, reads_response, websocket } = self;
+        let PlanAnswer { admission: (decided, id), skipped, reads_response, departure } = self;
         let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, websocket }
+        ReservationAnswer { answer, id, reads_response, websocket: Vec::new(), departure }
     }
 }

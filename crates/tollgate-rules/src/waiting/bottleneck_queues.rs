@@ -85,6 +85,15 @@ pub(super) enum QueueStep {
 }
 
 impl BottleneckQueues {
+    /// Number of requests that wait.
+    pub(super) fn len(&self) -> usize {
+        let queues = self.shards.iter().map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().map(|one| one.queue.len()).sum::<usize>()
+        });
+        queues.sum()
+    }
+
     #[inline]
     pub(super) fn anybody_waits(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

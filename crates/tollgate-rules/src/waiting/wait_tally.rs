@@ -77,6 +77,15 @@ pub struct WaitFigures {
 }
 
 impl WaitFigures {
+    /// Adds the counts of another rule.
+    pub fn add(&mut self, other: &WaitFigures) {
+        self.waiting += other.waiting;
+        self.sum_us += other.sum_us;
+        let counters = self.outcomes.iter_mut().zip(other.outcomes);
+        let buckets = self.buckets.iter_mut().zip(other.buckets);
+        counters.chain(buckets).for_each(|(sum, more)| *sum += more);
+    }
+
     /// Number of waits that ended like this.
     pub fn count(&self, outcome: WaitOutcome) -> u64 {
         self.outcomes[outcome as usize]

@@ -2,14 +2,21 @@
 
 mod charges;
 mod exempt;
+#[cfg(feature = "rules")]
+mod fair;
 mod harness;
 mod keys;
 #[cfg(feature = "rules")]
 mod metered_bodies;
 mod nested;
+#[cfg(feature = "rules")]
+mod paced_bodies;
 mod queues;
 mod refusals;
 #[cfg(feature = "rules")]
 mod rules;
+#[cfg(feature = "rules")]
+mod shaping;
 mod shared;
+mod virtual_time;
 mod warnings;

@@ -23,7 +23,7 @@ use crate::layer::harness::{
 };
 use crate::layer::warnings::watched;
 
-fn rules(text: &str) -> RuleSet {
+pub(crate) fn rules(text: &str) -> RuleSet {
     let compiled = compile(&[Source::from_text("rules.yaml", text)]);
     compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics))
 }
@@ -397,10 +397,15 @@ pub(crate) struct DelayedMemoryStore {
 }
 
 impl DelayedMemoryStore {
+    pub(crate) fn new() -> DelayedMemoryStore {
+        DelayedMemoryStore { store: MemoryStore::new(10_000), waits: AtomicUsize::new(0) }
+    }
+
     async fn wait(&self) {
         let mut polls = 0;
-        std::future::poll_fn(|_| {
+        std::future::poll_fn(|context| {
             polls += 1;
+            context.waker().wake_by_ref();
             if polls > 2 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -192,6 +192,16 @@ impl<T> DepartureLine<T> {
         Some(item)
     }
 
+    /// Keeps the head back until `until`, because a request departs that is not in line.
+    pub fn hold_back(&mut self, until: Micros) {
+        self.free_at = self.free_at.max(until);
+    }
+
+    /// The end of the interval of the last departure.
+    pub fn free_at(&self) -> Micros {
+        self.free_at
+    }
+
     /// Takes a request out that does not depart, for example because its client left. Those behind
     /// move up by its interval. `None` if it departed or left before.
     pub fn leave(&mut self, ticket: LineTicket) -> Option<T> {

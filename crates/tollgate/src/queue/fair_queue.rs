@@ -73,11 +73,15 @@ pub struct FairQueue<T> {
     turns: BTreeMap<u128, IndexList>,
     /// Waiters by the millisecond in which they expire.
     expiries: BTreeMap<u64, IndexList>,
-    /// Flows by the number of their waiters; the last list is not empty. Bound: `bounds.per_flow`.
+    /// Flows by the number of their waiters, from [`LISTED_LEN_MIN`]; the last list is not empty.
+    /// Bound: `bounds.per_flow`.
     lengths: Vec<IndexList>,
     /// The tag of the head served last; 0 after the queue was empty.
     virtual_time: u128,
 }
+
+/// Shorter flows never make room for others, so that nobody has to find them by their length.
+const LISTED_LEN_MIN: usize = 2;
 
 /// The most that a [`FairQueue`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,22 +247,21 @@ impl<T> FairQueue<T> {
     /// Serves the head: it leaves, and virtual time moves on to its tag.
     pub fn pop(&mut self) -> Option<T> {
         let index = self.head_index()?;
-        let flow = &mut self.flows[self.waiters[index].flow];
-        self.virtual_time = flow.tag;
-        flow.start = flow.tag;
-        Some(self.take_out(index))
+        Some(self.serve_head_of_flow(index))
     }
 
     /// Serves a waiter that was the head when its service began, also if another one has become
     /// the head meanwhile. `None` if it left before.
     pub fn serve(&mut self, ticket: FairTicket) -> Option<T> {
-        if !self.holds(ticket) {
-            return None;
-        }
-        let flow = &mut self.flows[self.waiters[ticket.index].flow];
+        self.holds(ticket).then(|| self.serve_head_of_flow(ticket.index))
+    }
+
+    fn serve_head_of_flow(&mut self, index: u32) -> T {
+        let flow = &mut self.flows[self.waiters[index].flow];
+        // Virtual time may be ahead of the tag, if another waiter was served out of turn.
         self.virtual_time = self.virtual_time.max(flow.tag);
-        flow.start = flow.tag;
-        Some(self.take_out(ticket.index))
+        flow.start = self.virtual_time;
+        self.take_out(index)
     }
 
     /// Takes a waiter out that is not served, for example because its client left.
@@ -399,14 +402,14 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Moves a flow to the list of its new length; a length of 0 is in no list.
+    /// Moves a flow to the list of its new length.
     fn set_len(&mut self, index: u32, len: usize) {
         let before = std::mem::replace(&mut self.flows[index].len, len);
-        if before > 0 {
+        if before >= LISTED_LEN_MIN {
             let list = &mut self.lengths[before];
             list.unlink(&mut self.flows, index, |all, at| &mut all[at].length_links);
         }
-        if len > 0 {
+        if len >= LISTED_LEN_MIN {
             if self.lengths.len() <= len {
                 self.lengths.resize(len + 1, IndexList::EMPTY);
             }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tollgate::{Micros, Wait};
 use tollgate_rules::{Answer, Enforcement, JudgedLimit};
 
 use super::Answers;
@@ -79,6 +80,15 @@ impl<'a> RulesAnswerLimit<'a> {
 
 /// Prints the answer to one request.
 pub(super) fn print(answer: &Answer, answers: &mut Answers) -> io::Result<()> {
+    print_after(answer, (answer.at(), Wait::ZERO), answers)
+}
+
+/// Prints the answer to a request of this instant that was decided after a wait in a queue.
+pub(super) fn print_after(
+    answer: &Answer,
+    (at, waited): (Micros, Wait),
+    answers: &mut dyn Write,
+) -> io::Result<()> {
     #[derive(Serialize)]
     struct AnswerLine<'a> {
         at: u64,
@@ -86,10 +96,10 @@ pub(super) fn print(answer: &Answer, answers: &mut Answers) -> io::Result<()> {
         told: RulesAnswerBody<'a>,
     }
 
-    print_line(
-        &AnswerLine { at: answer.at().as_u64(), told: RulesAnswerBody::new(answer) },
-        answers,
-    )
+    let mut told = RulesAnswerBody::new(answer);
+    let waited_us = waited.as_micros().filter(|_| answer.allowed()).unwrap_or_default();
+    told.delay_us = told.delay_us.map(|delay_us| delay_us + waited_us);
+    print_line(&AnswerLine { at: at.as_u64(), told }, answers)
 }
 
 /// Prints the answers of two rule sets to one request.
@@ -112,7 +122,7 @@ pub(super) fn print_both(
     print_line(&ComparedAnswerLine { at, facts, now, then }, answers)
 }
 
-fn print_line(line: &impl Serialize, answers: &mut Answers) -> io::Result<()> {
+fn print_line(line: &impl Serialize, answers: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(&mut *answers, line)?;
     answers.write_all(b"\n")
 }

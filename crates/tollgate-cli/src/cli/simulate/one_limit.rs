@@ -24,6 +24,7 @@ const TRACE_FORMAT: TraceFormat = TraceFormat {
     subject_field: "key",
     line_hint: r#"write one object per line, such as {"at":1500000,"cost":1,"key":"a"}"#,
     fields_hint: r#"a line has "at" and, once each if at all, "cost" and "key""#,
+    has_work: false,
 };
 
 /// Options of the limit.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tollgate::Wait;
 use tollgate_rules::{Answer, Enforcement};
 
 /// Counts of one rule set.
@@ -32,9 +33,15 @@ pub(super) struct RuleTally {
 
 impl TraceTally {
     pub(super) fn add(&mut self, answer: &Answer) {
+        self.add_after(answer, Wait::ZERO);
+    }
+
+    /// Counts a request that was decided after a wait in a queue.
+    pub(super) fn add_after(&mut self, answer: &Answer, waited: Wait) {
         self.requests += 1;
         self.refused += u64::from(!answer.allowed());
-        self.delayed += u64::from(answer.allowed() && !answer.delay().is_zero());
+        let is_delayed = !answer.delay().is_zero() || !waited.is_zero();
+        self.delayed += u64::from(answer.allowed() && is_delayed);
         self.unmatched += u64::from(answer.limits().len() == 0);
         if let Some(binding) = answer.binding().filter(|_| !answer.allowed()) {
             self.rule(binding.rule).refused += 1;

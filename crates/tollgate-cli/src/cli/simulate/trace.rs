@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -26,6 +27,7 @@ const INPUT_BYTES: usize = 64 << 10;
 
 const AT_HINT: &str =
     "write whole microseconds since the Unix epoch, from 0 to 9007199254740991 (2^53 - 1)";
+const TAKES_HINT: &str = "write whole microseconds from 0, such as 50000";
 const COST_HINT: &str = "write a whole number of units, from 0 to 18446744073709551615 (2^64 - 1)";
 
 /// Format of the lines of a trace.
@@ -35,12 +37,16 @@ pub(super) struct TraceFormat {
     pub(super) subject_field: &'static str,
     pub(super) line_hint: &'static str,
     pub(super) fields_hint: &'static str,
+    /// True if a line may say how long the work of its request takes.
+    pub(super) has_work: bool,
 }
 
 /// One line of a trace.
 pub(super) struct TraceRequest<'a> {
     pub(super) at: Micros,
     pub(super) cost: Option<u64>,
+    /// The time that the work of the request takes.
+    pub(super) takes: Duration,
     /// The key or the facts, not yet parsed.
     pub(super) subject: Option<&'a RawValue>,
     pub(super) line: TraceLineText<'a>,
@@ -115,14 +121,26 @@ impl TraceReader {
         let fields: LineFields<'_> =
             serde_json::from_str(text).map_err(|error| self.not_an_object(text, &error))?;
         let names = ["at", "cost", self.form.subject_field];
-        let [at, cost, who] = line.pick(&fields, names, self.form.fields_hint)?;
+        let hint = self.form.fields_hint;
+        let ([at, cost, who], takes) = match self.form.has_work {
+            true => {
+                let [at, cost, who] = names;
+                let [at, cost, who, takes] =
+                    line.pick(&fields, [at, cost, who, "takes_us"], hint)?;
+                ([at, cost, who], takes)
+            }
+            false => (line.pick(&fields, names, hint)?, None),
+        };
         let Some(at) = at else {
             return Err(self.mistake_at(start(text), "the line has no field \"at\"", AT_HINT));
         };
         let number = |value, name, most, hint| {
             whole_number(value, most).map_err(|is| line.wrong_value(value, name, is, hint))
         };
+        let takes =
+            takes.map(|takes| number(takes, "takes_us", MAX_EXACT, TAKES_HINT)).transpose()?;
         Ok(TraceRequest {
+            takes: Duration::from_micros(takes.unwrap_or(0)),
             at: Micros::new(number(at, "at", MAX_EXACT, AT_HINT)?),
             cost: cost.map(|cost| number(cost, "cost", u64::MAX, COST_HINT)).transpose()?,
             subject: who,

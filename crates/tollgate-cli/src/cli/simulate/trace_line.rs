@@ -19,7 +19,8 @@ use super::with_rules::SimRules;
 pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
     subject_field: "facts",
     line_hint: r#"write one object per line, such as {"at":1500000,"facts":{"path":"/api","user":"42"}}"#,
-    fields_hint: r#"with --rules, a line has "at" and, once each if at all, "cost" and "facts""#,
+    fields_hint: r#"with --rules, a line has "at" and, once each if at all, "cost", "facts" and "takes_us""#,
+    has_work: true,
 };
 
 const FACTS_HINT: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
@@ -94,7 +95,17 @@ impl<'a> TraceLine<'a> {
         if let Some(descriptor) = &self.descriptor {
             return self.decide_descriptor(descriptor, sim, at);
         }
-        let stated = Facts {
+        let stated = self.stated_facts();
+        let rules = gatekeeper.rules();
+        let identity = rules.settings().identify.identify_stated(&stated, at);
+        let facts = identity.complete(stated);
+        let ask = Ask { facts, cost: self.cost, ..Ask::default() };
+        store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
+    }
+
+    /// The facts, as they are stated.
+    pub(super) fn stated_facts(&self) -> Facts<'_> {
+        Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
             ip: self.ip,
@@ -103,12 +114,43 @@ impl<'a> TraceLine<'a> {
             api_key: self.api_key.as_deref(),
             headers: (!self.headers.is_empty()).then_some(&self.headers as &dyn Headers),
             ..Facts::default()
-        };
-        let rules = gatekeeper.rules();
-        let identity = rules.settings().identify.identify_stated(&stated, at);
-        let facts = identity.complete(stated);
-        let ask = Ask { facts, cost: self.cost, ..Ask::default() };
-        store.wait(gatekeeper.decide_by(gatekeeper.rules(), &ask, at))
+        }
+    }
+
+    /// The cost, if the line has one.
+    pub(super) fn cost(&self) -> Option<u64> {
+        self.cost
+    }
+
+    /// Returns true if the line has a descriptor of Envoy instead of other facts.
+    pub(super) fn has_descriptor(&self) -> bool {
+        self.descriptor.is_some()
+    }
+
+    /// The caller's name in a summary.
+    pub(super) fn caller(&self) -> String {
+        let named = self.user.as_deref().or(self.api_key.as_deref()).map(str::to_owned);
+        named.or_else(|| self.ip.map(|ip| ip.to_string())).unwrap_or_else(|| "(nobody)".into())
+    }
+
+    /// The same facts without the line; a descriptor is left out.
+    pub(super) fn into_owned(self) -> TraceLine<'static> {
+        let owned = |text: Cow<'_, str>| Cow::<'static, str>::Owned(text.into_owned());
+        TraceLine {
+            method: self.method.map(owned),
+            path: self.path.map(owned),
+            ip: self.ip,
+            user: self.user.map(owned),
+            tier: self.tier.map(owned),
+            api_key: self.api_key.map(owned),
+            headers: self
+                .headers
+                .into_iter()
+                .map(|(name, value)| (owned(name), owned(value)))
+                .collect(),
+            descriptor: None,
+            cost: self.cost,
+        }
     }
 
     /// Decides a descriptor, as for Envoy.

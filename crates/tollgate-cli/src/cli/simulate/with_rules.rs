@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
-use tollgate_rules::{Compilation, DecidedRequest, Gatekeeper, MissingFacts, RulesObserver};
+use tollgate_rules::{Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RulesObserver};
 
 use super::store::SimStore;
 use super::tally::TraceTally;
 use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
-use super::{Args, CommandFailure, answer, check, replay, rules_comparison, warn_if_crowded};
+use super::{
+    Args, CommandFailure, answer, check, in_turn, replay, rules_comparison, warn_if_crowded,
+};
 
 /// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
@@ -24,6 +26,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     let mut trace = TraceReader::open(trace, &trace_line::TRACE_FORMAT)?;
     let people = args.output == "table";
     match &then {
+        None if now.waits() => in_turn::decide(&mut trace, &now, people)?,
         None => decide(&mut trace, &now, people)?,
         Some(then) => rules_comparison::compare(&mut trace, [&now, then], people)?,
     }
@@ -64,13 +67,14 @@ impl MissingFactsCount {
     }
 }
 
-/// A gatekeeper of a simulation. Its clock is not read: every request brings its instant.
-pub(super) type SimGatekeeper = Gatekeeper<Arc<SimStore>, ManualClock>;
+/// A gatekeeper of a simulation. Its clock is read only where requests wait: every other request brings its instant.
+pub(super) type SimGatekeeper = Gatekeeper<Arc<SimStore>, Arc<ManualClock>>;
 
 /// The rules of some files, with a store of their own.
 pub(super) struct SimRules {
     pub(super) gatekeeper: SimGatekeeper,
     pub(super) store: Arc<SimStore>,
+    pub(super) clock: Arc<ManualClock>,
     missing: Arc<MissingFactsCount>,
 }
 
@@ -83,9 +87,18 @@ impl SimRules {
             return Err(CommandFailure::Reported);
         };
         let (store, missing) = (Arc::new(SimStore::open(args)?), Arc::default());
-        let gatekeeper = Gatekeeper::new(rules, Arc::clone(&store), ManualClock::new(Micros::ZERO));
+        let clock = Arc::new(ManualClock::new(Micros::ZERO));
+        let gatekeeper = Gatekeeper::new(rules, Arc::clone(&store), Arc::clone(&clock));
         let gatekeeper = gatekeeper.observed_by(Arc::clone(&missing) as Arc<dyn RulesObserver>);
-        Ok(SimRules { gatekeeper, store, missing })
+        Ok(SimRules { gatekeeper, store, clock, missing })
+    }
+
+    /// Returns true if requests may wait for each other. Over a shared store they do not: it would have to wait for
+    /// an answer while the clock of the trace stands still.
+    fn waits(&self) -> bool {
+        let rules = self.gatekeeper.rules();
+        let waits = |rule: &Rule| rule.fair.is_some() || rule.concurrency.is_some();
+        self.store.memory().is_some() && rules.rules().any(waits)
     }
 }
 

@@ -18,6 +18,7 @@ mod gateway_service;
 mod hop_fields;
 mod metrics;
 pub(crate) mod overload;
+mod precise_timer;
 mod protocol;
 mod proxy_service;
 mod request_check;
@@ -38,6 +39,7 @@ use access_log::AccessLog;
 use exchange::Exchange;
 use metrics::GatewayMetrics;
 use overload::{OverloadCounts, WorkerBounds};
+use precise_timer::PreciseTimer;
 use protocol::GatewayProtocol;
 
 /// The parts of the gateway that all connections share.
@@ -67,9 +69,11 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         is_tls: context.has_certificate,
         gatekeeper,
     });
+    let timer = PreciseTimer::default();
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
+        .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .background(|settlement| {
             // Without a runtime the worker has ended, and its charges stand.
             if let Ok(runtime) = Handle::try_current() {

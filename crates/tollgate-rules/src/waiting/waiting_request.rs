@@ -1,4 +1,4 @@
-//! `QueuedRequest`: one request in its queue. Dropping it frees its place at once.
+//! `WaitingRequest`: one request in its queue. Dropping it frees its place at once.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -19,22 +19,22 @@ const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
 
 /// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
 /// nothing; dropping it frees its place.
-pub struct QueuedRequest {
+pub struct WaitingRequest {
     /// The version of the rules that it is decided by. One request sees one version.
     pub(super) rules: Arc<RuleSet>,
     pub(super) place: QueuePlace,
 }
 
-impl QueuedRequest {
+impl WaitingRequest {
     /// The version of the rules that decides the request.
     pub fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
 }
 
-impl fmt::Debug for QueuedRequest {
+impl fmt::Debug for WaitingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuedRequest").field("bottleneck", &self.place.id.bottleneck).finish()
+        f.debug_struct("WaitingRequest").field("bottleneck", &self.place.id.bottleneck).finish()
     }
 }
 
@@ -54,6 +54,10 @@ pub(super) enum ObstacleKind {
 }
 
 impl Obstacle {
+    pub(super) fn busy(refusal: ConcurrencyRefusal) -> Obstacle {
+        Obstacle { bottleneck: refusal.bottleneck, kind: ObstacleKind::Busy(refusal) }
+    }
+
     /// The instant before which another try is useless.
     fn retry_at(&self, now: Micros) -> Micros {
         match self.kind {
@@ -97,6 +101,8 @@ pub(super) struct QueuePlace {
     share: QueueShare,
     arrived: Micros,
     deadline: Micros,
+    /// The instant until which the client waits, also for a delay that follows.
+    patient_until: Micros,
     /// The last reason why it could not go on.
     pub(super) obstacle: Obstacle,
     /// The end of the wait; a client that leaves if nothing else ended it.
@@ -135,9 +141,21 @@ impl QueuePlace {
             share,
             arrived: now,
             deadline,
+            patient_until: deadline,
             obstacle,
             end: (WaitOutcome::Left, Wait::ZERO),
         })
+    }
+
+    /// Sets the patience of the client, counted from its arrival.
+    pub(super) fn with_patience(mut self, patience: Wait) -> QueuePlace {
+        self.patient_until = self.arrived.after(patience);
+        self
+    }
+
+    /// The patience that the client has left.
+    pub(super) fn patience_left(&self, now: Micros) -> Wait {
+        now.until(self.patient_until)
     }
 
     /// Waits until the request may try, or has lost its place.
