@@ -391,7 +391,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
         let keeps_open = plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
-            || plan.unlimited.iter().any(|one| ends(one.rule));
+            || plan.enforced().any(|(_, rule, _)| ends(rule));
         if !keeps_open {
             return Ok(None);
         }

@@ -22,7 +22,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::queue::{DepartureLine, LineTicket};
 use tollgate::{Clock, Micros, Wait};
 
-use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
+use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 
 /// The most requests in one line. Each holds a reservation, and there are not more of these.
 const PLACES_MAX: usize = crate::reservation::RESERVATIONS_MAX;
@@ -171,7 +171,7 @@ impl Departure {
     /// Waits until the request departs: never early by `clock`.
     pub async fn wait(mut self, clock: &impl Clock, sleep: &TurnSleepFn) {
         // Only the head of a line has a timer.
-        let mut timer: Option<(Micros, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+        let mut timer: Option<(Micros, BoxedSleep)> = None;
         let departed_at = poll_fn(|context| {
             loop {
                 let now = clock.now();

@@ -10,7 +10,7 @@ use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
 use tollgate::{Clock, Micros, Wait};
 
 use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
-use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
+use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 use crate::reservation::ConcurrencyRefusal;
 use crate::rule_set::RuleSet;
 
@@ -161,7 +161,7 @@ impl QueuePlace {
     /// Waits until the request may try, or has lost its place.
     pub(super) async fn turn(&self, clock: &impl Clock, sleep: &TurnSleepFn) -> TurnEnd {
         // Only the head of a queue has a timer.
-        let mut timer: Option<(Micros, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+        let mut timer: Option<(Micros, BoxedSleep)> = None;
         poll_fn(|context| {
             loop {
                 let now = clock.now();

@@ -31,15 +31,15 @@
 //! go ahead of an old one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error;
-use std::fmt;
 
 use super::index_list::{IndexList, ListLinks};
 use super::slab::Slab;
 use crate::time::Micros;
 
+mod queue_bounds;
 mod queued_cost;
 
+pub use queue_bounds::{QueueBound, QueueBounds, QueueFull};
 pub use queued_cost::{QueuedCost, Weight};
 
 /// Items of many flows that wait to be served fairly.
@@ -83,15 +83,6 @@ pub struct FairQueue<T> {
 /// Shorter flows never make room for others, so that nobody has to find them by their length.
 const LISTED_LEN_MIN: usize = 2;
 
-/// The most that a [`FairQueue`] holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueBounds {
-    /// Waiters of one flow.
-    pub per_flow: usize,
-    /// Waiters of all flows; more than 2^32 − 2 count as that.
-    pub total: usize,
-}
-
 /// The identity of a flow: a hash of the caller's key, or a number of your own.
 ///
 /// Flows with equal keys share their turns. Hash names that strangers choose with a secret, so
@@ -115,35 +106,6 @@ pub struct QueuedItem<T> {
     /// A waiter of the longest flow that had to make room; it left the queue.
     pub displaced: Option<T>,
 }
-
-/// An item that found no room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueFull<T> {
-    /// The bound that was reached.
-    pub bound: QueueBound,
-    /// The item, given back.
-    pub item: T,
-}
-
-/// One of the bounds of a [`FairQueue`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueBound {
-    /// [`QueueBounds::per_flow`].
-    PerFlow,
-    /// [`QueueBounds::total`].
-    Total,
-}
-
-impl<T> fmt::Display for QueueFull<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.bound {
-            QueueBound::PerFlow => "the queue of this caller is full",
-            QueueBound::Total => "the queue of all callers is full",
-        })
-    }
-}
-
-impl<T: fmt::Debug> Error for QueueFull<T> {}
 
 #[derive(Debug)]
 struct QueuedWaiter<T> {
@@ -223,18 +185,21 @@ impl<T> FairQueue<T> {
         deadline: Micros,
         item: T,
     ) -> Result<QueuedItem<T>, QueueFull<T>> {
-        let len = self.flow_len(key);
+        let flow = self.flow_indices.get(&key).copied();
+        let len = flow.map_or(0, |flow| self.flows[flow].len);
         if len >= self.bounds.per_flow {
             return Err(QueueFull { bound: QueueBound::PerFlow, item });
         }
         let mut displaced = None;
         if self.len() >= self.bounds.total {
             match self.newest_of_a_longer_flow(len + 1) {
+                // Its flow keeps the others, so that no index of a flow changes.
                 Some(newest) => displaced = Some(self.take_out(newest)),
                 None => return Err(QueueFull { bound: QueueBound::Total, item }),
             }
         }
-        let index = self.insert(key, cost.stride(), deadline, item);
+        let flow = flow.unwrap_or_else(|| self.insert_flow(key));
+        let index = self.insert(flow, cost.stride(), deadline, item);
         Ok(QueuedItem { ticket: self.ticket(index), displaced })
     }
 
@@ -318,9 +283,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Puts an item at the end of its flow; a new flow gets its turn.
-    fn insert(&mut self, key: FlowKey, stride: u128, deadline: Micros, item: T) -> u32 {
-        let known = self.flow_indices.get(&key).copied();
-        let flow = known.unwrap_or_else(|| self.insert_flow(key));
+    fn insert(&mut self, flow: u32, stride: u128, deadline: Micros, item: T) -> u32 {
         let expires_ms = deadline.as_u64().div_ceil(1_000);
         let links = ListLinks::NONE;
         let waiter =
@@ -330,8 +293,9 @@ impl<T> FairQueue<T> {
         waiters.push_back(&mut self.waiters, index, |all, at| &mut all[at].flow_links);
         let expiring = self.expiries.entry(expires_ms).or_insert(IndexList::EMPTY);
         expiring.push_back(&mut self.waiters, index, |all, at| &mut all[at].expiry_links);
-        self.set_len(flow, self.flows[flow].len + 1);
-        if known.is_none() {
+        let len = self.flows[flow].len + 1;
+        self.set_len(flow, len);
+        if len == 1 {
             self.give_turn(flow, stride);
         }
         index

@@ -156,8 +156,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
         };
         let rules = limits.unwrap_or_default().iter();
         // The slot of a connection is free after this time, so the connection must be over.
-        let counted = |rules: &Arc<WebSocketLimits>| {
-            rules.lifetime.or(rules.connections.as_ref().map(|_| EXPIRES_IN_MAX))
+        let lifetime = |rules: &Arc<WebSocketLimits>| {
+            let counted = rules.connections.as_ref().map(|_| EXPIRES_IN_MAX);
+            rules.lifetime.into_iter().chain(counted).min()
         };
         RunningTunnel {
             client,
@@ -167,7 +168,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
             is_websocket: limits.is_some(),
             opened: now,
             idle_max: rules.clone().filter_map(|rules| rules.idle).min().or(idle),
-            expires: rules.filter_map(counted).min().and_then(|lifetime| now.checked_add(lifetime)),
+            expires: rules
+                .filter_map(lifetime)
+                .min()
+                .and_then(|lifetime| now.checked_add(lifetime)),
             last_active: (now, 0),
             closing: None,
             timer: TunnelTimer::default(),

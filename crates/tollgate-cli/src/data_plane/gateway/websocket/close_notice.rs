@@ -1,6 +1,6 @@
 //! The end of a WebSocket by the gateway: why, and the Close frame that tells a peer.
 
-use super::frame::{CONTROL_BYTES_MAX, FrameError, FrameSender};
+use super::frame::{CONTROL_BYTES_MAX, FrameSender, FrameViolation};
 
 /// The longest reason in a Close frame, in bytes.
 const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
@@ -60,7 +60,7 @@ impl CloseNotice {
         CloseNotice { cause, code, reason: reason.into() }
     }
 
-    pub(crate) fn protocol_error(error: FrameError) -> CloseNotice {
+    pub(crate) fn protocol_error(error: FrameViolation) -> CloseNotice {
         CloseNotice::new(CloseCause::ProtocolError, 1_002, error.reason())
     }
 

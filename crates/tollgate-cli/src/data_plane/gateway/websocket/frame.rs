@@ -20,7 +20,7 @@ pub(crate) enum FrameSender {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameHeader {
+pub(crate) struct WebSocketFrameHeader {
     opcode: u8,
     is_final: bool,
     /// Bytes of the header itself.
@@ -29,7 +29,7 @@ pub(crate) struct FrameHeader {
     pub(crate) payload_bytes: u64,
 }
 
-impl FrameHeader {
+impl WebSocketFrameHeader {
     /// Returns true for Close, Ping, Pong and the reserved control frames.
     pub(crate) fn is_control(&self) -> bool {
         is_control(self.opcode)
@@ -52,7 +52,7 @@ impl FrameHeader {
 
 /// A violation of the protocol that makes the rest of a stream unreadable, or read differently by different servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameError {
+pub(crate) enum FrameViolation {
     LengthTooLarge,
     FragmentedControl,
     LongControl,
@@ -62,17 +62,17 @@ pub(crate) enum FrameError {
     UnfinishedMessage,
 }
 
-impl FrameError {
+impl FrameViolation {
     /// The reason for a Close frame.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            FrameError::LengthTooLarge => "frame length is not below 2^63",
-            FrameError::FragmentedControl => "control frame is fragmented",
-            FrameError::LongControl => "control frame is longer than 125 bytes",
-            FrameError::Unmasked => "frame from the client is not masked",
-            FrameError::Masked => "frame from the server is masked",
-            FrameError::StrayContinuation => "continuation frame without a message",
-            FrameError::UnfinishedMessage => "new message inside a fragmented one",
+            FrameViolation::LengthTooLarge => "frame length is not below 2^63",
+            FrameViolation::FragmentedControl => "control frame is fragmented",
+            FrameViolation::LongControl => "control frame is longer than 125 bytes",
+            FrameViolation::Unmasked => "frame from the client is not masked",
+            FrameViolation::Masked => "frame from the server is masked",
+            FrameViolation::StrayContinuation => "continuation frame without a message",
+            FrameViolation::UnfinishedMessage => "new message inside a fragmented one",
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) enum FramePart {
     /// The bytes end before a header does.
     Incomplete,
     /// A header. The reader stays in front of it until [`FrameReader::pass_header`].
-    Header(FrameHeader),
+    Header(WebSocketFrameHeader),
     /// Bytes of a payload. The reader stays in front of them until [`FrameReader::pass_payload`].
     Payload(usize),
 }
@@ -110,7 +110,7 @@ impl FrameReader {
     }
 
     /// The part that begins with these bytes.
-    pub(crate) fn next_part(&self, bytes: &[u8]) -> Result<FramePart, FrameError> {
+    pub(crate) fn next_part(&self, bytes: &[u8]) -> Result<FramePart, FrameViolation> {
         if bytes.is_empty() {
             return Ok(FramePart::Incomplete);
         }
@@ -131,9 +131,9 @@ impl FrameReader {
         }
         let extended = rest[..length_bytes].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         if extended >> 63 == 1 {
-            return Err(FrameError::LengthTooLarge);
+            return Err(FrameViolation::LengthTooLarge);
         }
-        Ok(FramePart::Header(FrameHeader {
+        Ok(FramePart::Header(WebSocketFrameHeader {
             opcode: first & 0x0F,
             is_final: first & 0x80 != 0,
             header_bytes: 2 + length_bytes + mask_bytes,
@@ -142,28 +142,28 @@ impl FrameReader {
     }
 
     /// Checks all that the first two bytes of a frame say. Bits and opcodes of extensions are left to the peers.
-    fn check_start(&self, first: u8, second: u8) -> Result<(), FrameError> {
+    fn check_start(&self, first: u8, second: u8) -> Result<(), FrameViolation> {
         let (opcode, is_final) = (first & 0x0F, first & 0x80 != 0);
         match (self.sender, second & 0x80 != 0) {
-            (FrameSender::Client, false) => return Err(FrameError::Unmasked),
-            (FrameSender::Server, true) => return Err(FrameError::Masked),
+            (FrameSender::Client, false) => return Err(FrameViolation::Unmasked),
+            (FrameSender::Server, true) => return Err(FrameViolation::Masked),
             _ => {}
         }
         match opcode {
-            _ if is_control(opcode) && !is_final => Err(FrameError::FragmentedControl),
+            _ if is_control(opcode) && !is_final => Err(FrameViolation::FragmentedControl),
             _ if is_control(opcode) && usize::from(second & 0x7F) > CONTROL_BYTES_MAX => {
-                Err(FrameError::LongControl)
+                Err(FrameViolation::LongControl)
             }
-            CONTINUATION if !self.in_message => Err(FrameError::StrayContinuation),
+            CONTINUATION if !self.in_message => Err(FrameViolation::StrayContinuation),
             _ if opcode != CONTINUATION && !is_control(opcode) && self.in_message => {
-                Err(FrameError::UnfinishedMessage)
+                Err(FrameViolation::UnfinishedMessage)
             }
             _ => Ok(()),
         }
     }
 
     /// Moves behind a header.
-    pub(crate) fn pass_header(&mut self, header: &FrameHeader) {
+    pub(crate) fn pass_header(&mut self, header: &WebSocketFrameHeader) {
         self.payload_left = header.payload_bytes;
         if !header.is_control() {
             self.in_message = !header.is_final;
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     /// The lengths of whole frames in these bytes and whether each counts as a message, or the error.
-    fn read(sender: FrameSender, bytes: &[u8]) -> Result<Vec<(u64, bool)>, FrameError> {
+    fn read(sender: FrameSender, bytes: &[u8]) -> Result<Vec<(u64, bool)>, FrameViolation> {
         let (mut reader, mut at, mut frames) = (FrameReader::new(sender), 0, Vec::new());
         loop {
             match reader.next_part(&bytes[at..])? {
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn violations_are_found_at_the_second_byte_and_wrong_lengths_with_the_length() {
-        use FrameError::*;
         use FrameSender::{Client, Server};
-        let rows: [(FrameSender, &[u8], Option<FrameError>); 17] = [
+        use FrameViolation::*;
+        let rows: [(FrameSender, &[u8], Option<FrameViolation>); 17] = [
             (Client, &[0x81, 0x01], Some(Unmasked)),
             (Server, &[0x81, 0x81], Some(Masked)),
             (Server, &[0x09, 0], Some(FragmentedControl)),

@@ -8,7 +8,7 @@ use tollgate::{Limit, Micros};
 use tollgate_rules::websocket_limits::{ExcessPolicy, WebSocketLimits};
 
 use super::close_notice::{CloseCause, CloseNotice};
-use super::frame::{FrameHeader, FrameSender};
+use super::frame::{FrameSender, WebSocketFrameHeader};
 
 /// Payloads that wait for a rate pass in pieces of at least this part of the rate's capacity: smaller ones would wake the
 /// connection more often.
@@ -34,7 +34,7 @@ struct FrameRate {
 impl FrameRate {
     /// Units of a frame that are charged with its header. A frame that waits pays for its payload piece by piece, since it
     /// may be larger than the capacity.
-    fn cost_of(&self, header: &FrameHeader) -> u64 {
+    fn cost_of(&self, header: &WebSocketFrameHeader) -> u64 {
         match (self.unit, self.rules.on_excess) {
             (FrameUnit::Messages, _) => u64::from(header.counts_as_message()),
             (FrameUnit::Bytes, ExcessPolicy::Close) => header.wire_bytes(),
@@ -62,7 +62,7 @@ impl FrameRate {
 /// The decision about the next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FrameVerdict {
-    /// So many bytes may pass.
+    /// Number of bytes that may pass.
     Pass(usize),
     /// Nothing may pass before this instant.
     WaitUntil(Micros),
@@ -111,7 +111,11 @@ impl FrameBudget {
     }
 
     /// Decides about a frame by its header, and charges it if it may pass. All rates must allow it.
-    pub(crate) fn admit_frame(&mut self, header: &FrameHeader, now: Micros) -> FrameVerdict {
+    pub(crate) fn admit_frame(
+        &mut self,
+        header: &WebSocketFrameHeader,
+        now: Micros,
+    ) -> FrameVerdict {
         let message_bytes = match header.counts_as_message() {
             true => header.wire_bytes(),
             false => self.message_bytes.saturating_add(header.wire_bytes()),
@@ -196,7 +200,7 @@ mod tests {
     }
 
     /// The header of a client's binary frame with so many bytes of payload, below 126.
-    fn header(payload_bytes: u8) -> FrameHeader {
+    fn header(payload_bytes: u8) -> WebSocketFrameHeader {
         let bytes = [0x82, 0x80 | payload_bytes, 0, 0, 0, 0];
         match FrameReader::new(FrameSender::Client).next_part(&bytes) {
             Ok(FramePart::Header(header)) => header,
