@@ -1,5 +1,5 @@
-//! Other ways to find a limit by latency, for comparison: the ideas of gradient2 and Vegas in Netflix' concurrency-limits, with
-//! their documented defaults, and additive increase with multiplicative decrease on a latency threshold.
+//! Other ways to find a limit by latency, for comparison: gradient2 and Vegas, rewritten from the descriptions of Netflix'
+//! concurrency-limits and not tuned, and additive increase with multiplicative decrease on a latency threshold.
 
 use testkit::upstream_model::ConcurrencyBound;
 
