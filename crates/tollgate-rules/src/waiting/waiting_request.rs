@@ -70,7 +70,7 @@ impl Obstacle {
     fn can_be_waited_for(&self, deadline: Micros, now: Micros) -> bool {
         match self.kind {
             ObstacleKind::Limit(retry_after) => {
-                !retry_after.is_never() && now.after(retry_after) <= deadline
+                !retry_after.is_never() && now.after(retry_after) < deadline
             }
             ObstacleKind::Busy(_) => true,
         }
