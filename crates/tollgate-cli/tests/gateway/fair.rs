@@ -53,8 +53,7 @@ fn get(client: &mut WireClient, user: &str) -> u16 {
 }
 
 /// A greedy caller on many connections, and polite ones that send until all of their requests are answered. Callers are
-/// spread over the gateways. Returns the number of requests of the greedy caller that were served before each polite
-/// caller was done, at most.
+/// spread over the gateways. Counts the requests that were answered until the last polite caller was done.
 fn contend(gateways: &[SocketAddr]) -> TrafficCounts {
     let (counts, done) = (TrafficCounts::default(), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -116,8 +115,9 @@ fn a_greedy_caller_gets_its_share_and_polite_ones_are_served() {
         let flags = ["--workers", "2", "--max-connections-per-ip", "10000"];
         let gateway = GatewayProcess::start_with(upstream.address(), rules, &flags);
         let counts = contend(&[gateway.address()]);
-        // The last polite caller is done a little later than the first, and the burst is nobody's.
-        check(name, &counts, 2.0);
+        // A polite caller does not wait while it reads an answer and sends the next request. Without shares
+        // the greedy one would get forty times as much.
+        check(name, &counts, 5.0);
         until_true("nobody to wait", || super::shaping::waiting(&gateway) == 0);
     }
 }

@@ -1,8 +1,7 @@
 //! `WaitingRequest`: one request in its queue. Dropping it frees its place at once.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -70,7 +69,7 @@ impl Obstacle {
     fn can_be_waited_for(&self, deadline: Micros, now: Micros) -> bool {
         match self.kind {
             ObstacleKind::Limit(retry_after) => {
-                !retry_after.is_never() && now.after(retry_after) <= deadline
+                !retry_after.is_never() && now.after(retry_after) < deadline
             }
             ObstacleKind::Busy(_) => true,
         }

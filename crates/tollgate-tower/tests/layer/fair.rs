@@ -278,3 +278,118 @@ fn large_costs_buy_no_larger_share() {
     assert!(jain(units.into_iter()) >= 0.99, "{units:?}");
     scene.end();
 }
+
+/// Sends one request; returns its task and its status, once there is one.
+fn send_one<S: Store<Error = Infallible> + Send + Sync + 'static>(
+    scene: &mut FairScene<S>,
+    user: &str,
+    fields: &[(&'static str, &str)],
+) -> (usize, Arc<AtomicU64>) {
+    let (mut service, status) = (scene.service.clone(), Arc::<AtomicU64>::default());
+    let mut request = with("10.0.0.1", &[&[("x-user-id", user)], fields].concat());
+    *request.uri_mut() = "/cost/1".parse().unwrap();
+    let answered = Arc::clone(&status);
+    let task = scene.runtime.spawn(async move {
+        let Ok(response) = service.call(request).await;
+        answered.store(response.status().as_u16().into(), Ordering::Relaxed);
+    });
+    scene.runtime.run_woken();
+    (task, status)
+}
+
+fn statuses(all: &[(usize, Arc<AtomicU64>)]) -> Vec<u64> {
+    all.iter().map(|(_, status)| status.load(Ordering::Relaxed)).collect()
+}
+
+/// One unit a second, of all callers together.
+const SLOW: &str = "limits: [1/second burst 1]";
+
+#[test]
+fn waits_end_by_age_by_patience_and_where_no_wait_helps_at_once() {
+    let text = shared_limit(SLOW).replace("wait: 2s", "wait: 2500ms");
+    let mut scene = FairScene::new(&text, MemoryStore::new(10_000), Duration::ZERO);
+    let mut all = vec![send_one(&mut scene, "a", &[])];
+    all.push(send_one(&mut scene, "a", &[]));
+    all.push(send_one(&mut scene, "b", &[]));
+    all.push(send_one(&mut scene, "c", &[("grpc-timeout", "500m")]));
+    all.push(send_one(&mut scene, "d", &[]));
+    assert_eq!(statuses(&all), [200, 0, 0, 0, 0]);
+    scene.runtime.run(Duration::from_millis(600));
+    assert_eq!(statuses(&all), [200, 0, 0, 429, 0], "no client waits longer than it says");
+    scene.runtime.run(Duration::from_millis(1_600));
+    assert_eq!(statuses(&all), [200, 200, 200, 429, 429], "the last would be too old in its turn");
+    let figures = scene.figures("each");
+    let count = |outcome| figures.count(outcome);
+    assert_eq!((count(WaitOutcome::Admitted), count(WaitOutcome::Expired)), (2, 1));
+    assert_eq!(count(WaitOutcome::Refused), 1);
+    // A caller who would have to wait for longer than the rule lets it is refused at once.
+    all.push(send_one(&mut scene, "e", &[("prefer", "wait=0")]));
+    assert_eq!(statuses(&all)[5], 429);
+    assert_eq!(scene.figures("each").count(WaitOutcome::Refused), 2);
+    let tally = scene.gatekeeper.rules().tallies().next().unwrap().1.clone();
+    let verdicts = [tollgate_rules::Verdict::Allowed, tollgate_rules::Verdict::Refused];
+    assert_eq!(verdicts.map(|verdict| tally.count(verdict)), [3, 3], "one verdict each");
+    scene.end();
+}
+
+#[test]
+fn a_full_queue_makes_room_for_a_caller_who_waits_with_less() {
+    let text = shared_limit(SLOW).replace("per_key: 100, total: 2000", "per_key: 3, total: 4");
+    let mut scene = FairScene::new(&text, MemoryStore::new(10_000), Duration::ZERO);
+    let mut all: Vec<_> = (0..5).map(|_| send_one(&mut scene, "greedy", &[])).collect();
+    assert_eq!(statuses(&all), [200, 0, 0, 0, 429], "three of one caller wait");
+    all.push(send_one(&mut scene, "b", &[]));
+    all.push(send_one(&mut scene, "c", &[]));
+    scene.runtime.run_woken();
+    assert_eq!(statuses(&all), [200, 0, 0, 429, 429, 0, 0], "the newest of the longest made room");
+    scene.runtime.run(Duration::from_millis(1_900));
+    let served = statuses(&all).iter().filter(|status| **status == 200).count();
+    assert_eq!(served, 2);
+    let figures = scene.figures("each");
+    let count = |outcome| figures.count(outcome);
+    assert_eq!((count(WaitOutcome::Displaced), count(WaitOutcome::Full)), (1, 1));
+    scene.end();
+}
+
+#[test]
+fn a_client_that_leaves_at_any_point_holds_nobody_up() {
+    // The leaver is the head or behind it, in its first try, asleep, or just woken.
+    for steps in 0..12 {
+        for leaver in 1..4 {
+            let text = shared_limit(SLOW).replace("wait: 2s", "wait: 5s");
+            let mut scene = FairScene::new(&text, DelayedMemoryStore::new(), Duration::ZERO);
+            let mut all = vec![send_one(&mut scene, "first", &[])];
+            for user in ["a", "b", "c"] {
+                all.push(send_one(&mut scene, user, &[]));
+            }
+            scene.runtime.run(Duration::from_millis(990));
+            scene.runtime.advance(Duration::from_millis(10));
+            scene.runtime.run_steps(steps);
+            scene.runtime.cancel(all[leaver].0);
+            scene.runtime.run(Duration::from_millis(1_001));
+            let mut served = statuses(&all);
+            let left = served.remove(leaver);
+            assert!(left == 0 || left == 200, "{left}");
+            let waiting = scene.gatekeeper.stats().waiting;
+            assert_eq!(waiting + served.iter().filter(|one| **one == 200).count(), 3);
+            assert!(served.iter().filter(|one| **one == 200).count() >= 2, "{steps} {leaver}");
+            scene.end();
+        }
+    }
+}
+
+#[test]
+fn those_who_wait_keep_their_rules_when_rules_change() {
+    let mut scene = FairScene::new(&shared_limit(SLOW), MemoryStore::new(10_000), Duration::ZERO);
+    let mut all = vec![send_one(&mut scene, "a", &[]), send_one(&mut scene, "a", &[])];
+    let changed = shared_limit(SLOW).replace("wait: 2s, per_key: 100", "wait: 2s, per_key: 1");
+    scene.gatekeeper.replace(rules(&changed));
+    // The same limit and the same queue, with the new bounds for those who come now.
+    all.push(send_one(&mut scene, "a", &[]));
+    assert_eq!(statuses(&all), [200, 0, 429]);
+    assert_eq!(scene.figures("each").waiting, 1, "the counts of a rule stay");
+    scene.gatekeeper.replace(rules(&shared_limit("limits: [5/second burst 5]")));
+    scene.runtime.run(Duration::from_millis(1_000));
+    assert_eq!(statuses(&all), [200, 200, 429]);
+    scene.end();
+}

@@ -101,9 +101,20 @@ impl VirtualRuntime {
         self.clock.set(end);
     }
 
+    /// Moves the clock and wakes those whose sleep is over, but runs nothing.
+    pub(crate) fn advance(&mut self, duration: Duration) {
+        self.clock.set(self.clock.now().after(Wait::at_least(duration)));
+        self.timers.fire(self.clock.now());
+    }
+
     /// Runs tasks until all of them wait.
     pub(crate) fn run_woken(&mut self) {
-        loop {
+        self.run_steps(usize::MAX);
+    }
+
+    /// Polls tasks that were woken, at most so many times.
+    pub(crate) fn run_steps(&mut self, steps: usize) {
+        for _ in 0..steps {
             let Some(number) = self.woken.lock().unwrap().pop_front() else { return };
             let Some(task) = &mut self.tasks[number] else { continue };
             let waker =
