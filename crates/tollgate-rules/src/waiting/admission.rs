@@ -12,7 +12,9 @@ use super::{BottleneckId, TurnSleepFn, WaitingRequest};
 use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
-use crate::reservation::{BUSY_RETRY, PlanAdmission, PlanAnswer, ReservationAnswer};
+use crate::reservation::{
+    BUSY_RETRY, PendingReservation, PlanAdmission, PlanAnswer, ReservationAnswer,
+};
 use crate::rule_set::RuleSet;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
@@ -102,7 +104,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan.defers_admission = plan.may_delay();
         let outcome = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
-            TurnEnd::Try => match self.try_plan_in_turn(&mut plan, ask, settles, now).await {
+            TurnEnd::Try => match self.try_plan_in_turn(&mut plan, &place, ask, settles, now).await
+            {
                 Ok(admitted) => {
                     let patience = place.patience_left(now.instant());
                     place.admitted(now.instant());
@@ -121,7 +124,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
 
-    /// Tries to admit a newcomer, who does not overtake those who wait.
+    /// Tries to admit a newcomer, who does not overtake those who wait. A refusal has no effect.
     async fn try_plan(
         &self,
         plan: &mut RequestPlan<'_>,
@@ -129,22 +132,40 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
-        match self.queue_ahead(plan) {
-            Some(obstacle) => Err(obstacle),
-            None => self.try_plan_in_turn(plan, ask, settles, now).await,
+        plan.is_attempt = true;
+        if let Some(obstacle) = self.queue_ahead(plan, None) {
+            return Err(obstacle);
         }
+        let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
+        self.take_units(plan, held, ask, now).await
     }
 
-    /// Tries to admit a request. A refusal has no effect.
+    /// Tries to admit a request whose turn it is. It does not overtake those who wait at later bottlenecks either. A refusal
+    /// has no effect.
     async fn try_plan_in_turn(
         &self,
         plan: &mut RequestPlan<'_>,
+        place: &QueuePlace,
         ask: &Ask<'_>,
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
         plan.is_attempt = true;
+        // Work in progress comes first: a request that moves on without a place there would be sent back at once.
         let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
+        if let Some(obstacle) = self.queue_ahead(plan, Some(place.bottleneck())) {
+            return Err(obstacle);
+        }
+        self.take_units(plan, held, ask, now).await
+    }
+
+    async fn take_units(
+        &self,
+        plan: &RequestPlan<'_>,
+        held: Option<PendingReservation<'_>>,
+        ask: &Ask<'_>,
+        now: Now<'_>,
+    ) -> Result<PlanAdmission, Obstacle> {
         let (decided, id) = self.take_held(plan, held, ask, now).await;
         match decided.decision.refusal() {
             None => Ok((decided, id)),
@@ -160,9 +181,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// The first obstacle for which others wait already.
+    /// The first obstacle for which others wait already; of those behind the bottleneck `passed`, if the request has waited
+    /// there. A request without a refusal only moves on in the order of the plan, so that it does not go to and fro.
     #[inline]
-    fn queue_ahead(&self, plan: &RequestPlan<'_>) -> Option<Obstacle> {
+    fn queue_ahead(
+        &self,
+        plan: &RequestPlan<'_>,
+        passed: Option<BottleneckId>,
+    ) -> Option<Obstacle> {
         let queues = &self.waiting.queues;
         if !queues.anybody_waits() {
             return None;
@@ -174,6 +200,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         });
         let mut obstacles =
             self.reservations.possible_refusals(plan).map(Obstacle::busy).chain(limits);
+        if passed.is_some() {
+            obstacles.find(|one| one.bottleneck == passed);
+        }
         obstacles.find(|one| one.bottleneck.is_some_and(|one| queues.has_queue(one)))
     }
 

@@ -146,6 +146,11 @@ impl QueuePlace {
         })
     }
 
+    /// The bottleneck at which the request waits.
+    pub(super) fn bottleneck(&self) -> BottleneckId {
+        self.id.bottleneck
+    }
+
     /// Sets the patience of the client, counted from its arrival.
     pub(super) fn with_patience(mut self, patience: Wait) -> QueuePlace {
         self.patient_until = self.arrived.after(patience);
