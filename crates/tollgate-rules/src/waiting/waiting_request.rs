@@ -123,16 +123,13 @@ impl QueuePlace {
         if !obstacle.can_be_waited_for(deadline, now) {
             return Err((obstacle, WaitOutcome::Refused));
         }
-        // The bound of the rule counts all its queues; in one queue a longer flow makes room instead.
-        let waiting = tally.waiting();
-        if waiting >= share.bounds.total && !tables.queues.is_full(bottleneck, share.bounds) {
-            return Err((obstacle, WaitOutcome::Full));
-        }
-        let request = share.joining(&obstacle, (now, deadline));
+        let mut request = share.joining(&obstacle, (now, deadline));
+        // The bound of the rule counts all its queues.
+        request.needs_room = tally.queued() >= share.bounds.total;
         let Some(id) = tables.queues.join(bottleneck, request) else {
             return Err((obstacle, WaitOutcome::Full));
         };
-        tally.begin();
+        tally.begin_queued();
         Ok(QueuePlace {
             tables: Arc::clone(tables),
             tally: Arc::clone(tally),
@@ -231,7 +228,7 @@ impl Drop for QueuePlace {
     fn drop(&mut self) {
         // Without effect if it has left.
         self.tables.queues.leave(self.id);
-        self.tally.end(self.end.0, self.end.1);
+        self.tally.end_queued(self.end.0, self.end.1);
     }
 }
 
@@ -243,6 +240,6 @@ impl QueueShare {
             ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
             ObstacleKind::Busy(_) => None,
         };
-        JoiningRequest { flow, cost, deadline, bounds, retry_at }
+        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at }
     }
 }
