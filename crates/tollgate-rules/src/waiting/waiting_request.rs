@@ -13,7 +13,8 @@ use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, Waiti
 use crate::reservation::ConcurrencyRefusal;
 use crate::rule_set::RuleSet;
 
-/// The longest time until a request that waits for work to end looks again by itself.
+/// The longest time until the head of a queue looks again by itself: units that another instance gives back, or that
+/// came back before it joined, wake nobody.
 const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
 
 /// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
@@ -60,7 +61,7 @@ impl Obstacle {
     /// The instant before which another try is useless.
     fn retry_at(&self, now: Micros) -> Micros {
         match self.kind {
-            ObstacleKind::Limit(retry_after) => now.after(retry_after),
+            ObstacleKind::Limit(retry_after) => now.after(retry_after.min(LOOK_AGAIN)),
             ObstacleKind::Busy(_) => now.after(LOOK_AGAIN),
         }
     }
