@@ -102,10 +102,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let now = self.clock_instant(self.now());
         let mut plan = RequestPlan::new(rules, ask, now.instant());
         plan.defers_admission = plan.may_delay();
+        plan.is_attempt = true;
         let outcome = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
-            TurnEnd::Try => match self.try_plan_in_turn(&mut plan, &place, ask, settles, now).await
-            {
+            TurnEnd::Try => match self.try_plan_in_turn(&plan, &place, ask, settles, now).await {
                 Ok(admitted) => {
                     let patience = place.patience_left(now.instant());
                     place.admitted(now.instant());
@@ -144,13 +144,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// has no effect.
     async fn try_plan_in_turn(
         &self,
-        plan: &mut RequestPlan<'_>,
+        plan: &RequestPlan<'_>,
         place: &QueuePlace,
         ask: &Ask<'_>,
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
-        plan.is_attempt = true;
         // Work in progress comes first: a request that moves on without a place there would be sent back at once.
         let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
         if let Some(obstacle) = self.queue_ahead(plan, Some(place.bottleneck())) {
@@ -317,8 +316,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         obstacle: &Obstacle,
         now: Now<'_>,
     ) -> PlanDecision {
+        if plan.is_attempt {
+            self.count_skipped(plan, now.instant());
+        }
         (plan.is_attempt, plan.always_refused) = (false, true);
-        self.count_skipped(plan, now.instant());
         let mut decided = match self.answers_at_once() {
             true => self.ask_store_at_once(plan, Act::Take, now),
             false => self.ask_store(plan, Act::Take, now).await,
