@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::queue::{QueueBounds, QueuedCost, Weight};
-use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
+use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal, Wait};
 
 use super::departures::{Departure, PassedQueue, PassedQueues};
 use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
@@ -169,12 +169,18 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         match decided.decision.refusal() {
             None => Ok((decided, id)),
             Some(refusal) => {
-                let binding = decided.decision.binding();
+                let (binding, retry_after) =
+                    (decided.decision.binding(), decided.decision.retry_after());
                 let waits = refusal == Refusal::OverLimit && decided.decision.violates(binding);
-                let bottleneck = waits.then(|| self.limit_bottleneck(plan, binding));
-                Err(Obstacle {
-                    bottleneck,
-                    kind: ObstacleKind::Limit(decided.decision.retry_after()),
+                Err(match waits {
+                    true => Obstacle {
+                        bottleneck: Some(self.limit_bottleneck(plan, binding)),
+                        kind: ObstacleKind::Limit(retry_after),
+                    },
+                    false => Obstacle {
+                        bottleneck: None,
+                        kind: ObstacleKind::Final(refusal, retry_after),
+                    },
                 })
             }
         }
@@ -320,30 +326,46 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             self.count_skipped(plan, now.instant());
         }
         (plan.is_attempt, plan.always_refused) = (false, true);
+        let now = if plan.has_ban() { self.begin_operation(now) } else { now };
         let mut decided = match self.answers_at_once() {
             true => self.ask_store_at_once(plan, Act::Take, now),
             false => self.ask_store(plan, Act::Take, now).await,
         };
-        if decided.decision.allowed() {
-            self.apply_obstacle(plan, obstacle, &mut decided);
+        if decided.decision.allowed()
+            && let Some(limit) = self.apply_obstacle(plan, obstacle, &mut decided)
+        {
+            self.apply_ban_of(plan, limit, &mut decided, now).await;
         }
         self.notify(plan, &decided);
         decided
     }
 
-    /// Turns an admission by the limits into a refusal.
+    /// Turns an admission by the limits into a refusal. Returns the limit in whose queue the request found no turn.
     fn apply_obstacle(
         &self,
         plan: &RequestPlan<'_>,
         obstacle: &Obstacle,
         decided: &mut PlanDecision,
-    ) {
-        let retry_after = match &obstacle.kind {
-            ObstacleKind::Busy(busy) => return busy.apply_to(decided),
-            ObstacleKind::Limit(retry_after) => (*retry_after).max(BUSY_RETRY),
-        };
+    ) -> Option<usize> {
         let at = |index: &usize| Some(self.limit_bottleneck(plan, *index)) == obstacle.bottleneck;
-        let binding = (0..plan.limits.len()).find(at).unwrap_or(0);
+        let (refusal, retry_after, limit) = match obstacle.kind {
+            ObstacleKind::Busy(ref busy) => {
+                busy.apply_to(decided);
+                return None;
+            }
+            ObstacleKind::Final(refusal, retry_after) => (refusal, retry_after, None),
+            ObstacleKind::Limit(retry_after) => {
+                let limit = (0..plan.limits.len()).find(at);
+                (Refusal::OverLimit, retry_after.max(BUSY_RETRY), limit)
+            }
+        };
+        let Some(binding) = limit else {
+            // The store would admit the request by now, but the first answer stands.
+            let first = Decision::refused(refusal, retry_after, decided.decision.at());
+            let capacity = decided.decision.capacity();
+            decided.decision = decided.decision.refused_for(refusal, capacity, first.outcome());
+            return None;
+        };
         let before = decided.entries.outcomes()[binding];
         let refused =
             Outcome { allowed: false, retry_after, charged: 0, delay: Wait::ZERO, ..before };
@@ -351,5 +373,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided.binding = Some(Binding::Limit(binding));
         let capacity = plan.limit(&plan.limits[binding]).capacity();
         decided.decision = decided.decision.refused_for(Refusal::OverLimit, capacity, refused);
+        Some(binding)
     }
 }

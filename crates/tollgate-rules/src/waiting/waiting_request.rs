@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
-use tollgate::{Clock, Micros, Wait};
+use tollgate::{Clock, Micros, Refusal, Wait};
 
 use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
 use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
@@ -51,6 +51,8 @@ pub(super) enum ObstacleKind {
     Limit(Wait),
     /// The `concurrency` of a rule, or the table of reservations.
     Busy(ConcurrencyRefusal),
+    /// A refusal that no turn changes, such as that of a store that is unavailable, and the time until another try.
+    Final(Refusal, Wait),
 }
 
 impl Obstacle {
@@ -62,7 +64,7 @@ impl Obstacle {
     fn retry_at(&self, now: Micros) -> Micros {
         match self.kind {
             ObstacleKind::Limit(retry_after) => now.after(retry_after.min(LOOK_AGAIN)),
-            ObstacleKind::Busy(_) => now.after(LOOK_AGAIN),
+            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => now.after(LOOK_AGAIN),
         }
     }
 
@@ -73,6 +75,7 @@ impl Obstacle {
                 !retry_after.is_never() && now.after(retry_after) < deadline
             }
             ObstacleKind::Busy(_) => true,
+            ObstacleKind::Final(..) => false,
         }
     }
 }
@@ -239,7 +242,7 @@ impl QueueShare {
         // A place may have become free since the refusal, so a request that waits for one tries again.
         let retry_at = match obstacle.kind {
             ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
-            ObstacleKind::Busy(_) => None,
+            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => None,
         };
         JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at }
     }

@@ -279,15 +279,25 @@ fn large_costs_buy_no_larger_share() {
     scene.end();
 }
 
-/// Sends one request; returns its task and its status, once there is one.
+/// Sends one request of cost 1, as [`send_to`] does.
 pub(super) fn send_one<S: Store<Error = Infallible> + Send + Sync + 'static>(
     scene: &mut FairScene<S>,
     user: &str,
     fields: &[(&'static str, &str)],
 ) -> (usize, Arc<AtomicU64>) {
+    send_to(scene, "/cost/1", user, fields)
+}
+
+/// Sends one request to a path; returns its task and its status, once there is one.
+pub(super) fn send_to<S: Store<Error = Infallible> + Send + Sync + 'static>(
+    scene: &mut FairScene<S>,
+    path: &str,
+    user: &str,
+    fields: &[(&'static str, &str)],
+) -> (usize, Arc<AtomicU64>) {
     let (mut service, status) = (scene.service.clone(), Arc::<AtomicU64>::default());
     let mut request = with("10.0.0.1", &[&[("x-user-id", user)], fields].concat());
-    *request.uri_mut() = "/cost/1".parse().unwrap();
+    *request.uri_mut() = path.parse().unwrap();
     let answered = Arc::clone(&status);
     let task = scene.runtime.spawn(async move {
         let Ok(response) = service.call(request).await;
