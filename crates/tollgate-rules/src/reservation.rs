@@ -490,6 +490,7 @@ impl Drop for PendingReservation<'_> {
 }
 
 /// The bound on work in progress that is reached.
+#[derive(Clone, Copy)]
 pub(crate) struct ConcurrencyRefusal {
     /// `None`: too many reservations are open, of this caller or in the table.
     bound: Option<Binding>,

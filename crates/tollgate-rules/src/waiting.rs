@@ -5,7 +5,8 @@
 //! of the `fair` rule are its flows. A caller who waits for a limit of its own is alone in that
 //! queue and holds nobody back.
 //!
-//! Only the head of a queue asks the store again, so a queue costs one timer however long it is.
+//! Only the first of a queue ask the store again: one at a time, and more at once while they are admitted, because a store
+//! behind a network takes its time. Only one of them has a timer however long the queue is.
 //! A request that waits has charged nothing: whoever leaves has nothing to give back. Requests of
 //! other rules neither wait nor are held back.
 //!

@@ -118,8 +118,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 },
             },
         };
-        let refused = self.refuse_plan(&mut plan, &place.obstacle, now).await;
+        let obstacle = place.obstacle;
+        // Its place is free before the store answers.
         place.refused(outcome);
+        let refused = self.refuse_plan(&mut plan, &obstacle, now).await;
         let answer = PlanAnswer::new(&plan, ask, (refused, None), None);
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use arrayvec::ArrayVec;
 use tollgate::Micros;
 use tollgate::queue::{FairQueue, FairTicket, FlowKey, QueueBounds, QueuedCost};
 
@@ -15,6 +16,10 @@ pub const WAITING_MAX: usize = 200_000;
 
 /// Number of locks that the queues are divided among.
 const SHARDS: usize = 64;
+
+/// The most requests of one queue that ask the store at once. A store behind a network answers each after a round trip, and
+/// the queue has to be served faster than that.
+const TRIES_MAX: usize = 32;
 
 /// All queues.
 #[derive(Debug)]
@@ -53,9 +58,12 @@ struct BottleneckQueue {
     number: u64,
     /// Each request by the waker of its task. Bound: that of the rule.
     queue: FairQueue<Option<Waker>>,
-    /// The request that is asking the store.
-    trying: Option<FairTicket>,
-    /// True if something became free since the request that is trying began.
+    /// The requests that are asking the store. Bound: [`TRIES_MAX`].
+    trying: ArrayVec<FairTicket, TRIES_MAX>,
+    /// The most requests that may try at once: twice as many after each admission, one after a refusal. Bound:
+    /// [`TRIES_MAX`].
+    tries_max: usize,
+    /// True if something became free since the last try began.
     freed: bool,
     /// A request that was refused, and the instant before which it need not try again.
     retry: Option<(FairTicket, Micros)>,
@@ -76,9 +84,9 @@ pub(super) struct JoiningRequest {
 /// The next step of a request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueStep {
-    /// It is the head and may ask the store: it has to report the result.
+    /// It is its turn to ask the store: it has to report the result.
     Try,
-    /// It is the head and looks again at this instant.
+    /// It is next and looks again at this instant.
     LookAgain(Micros),
     /// It is woken when it is its turn.
     Sleep,
@@ -134,13 +142,13 @@ impl BottleneckQueues {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             wakers.0.extend(displaced);
         }
-        let is_head = one.is_head(queued.ticket);
-        if is_head && let Some(retry_at) = retry_at {
+        let is_next = one.is_next(queued.ticket);
+        if is_next && let Some(retry_at) = retry_at {
             one.retry = Some((queued.ticket, retry_at));
         }
-        if !is_head && expires_first {
-            // The head sets a timer for everybody's deadlines.
-            wakers.0.extend(one.take_head_waker());
+        if !is_next && expires_first {
+            // The next one sets a timer for everybody's deadlines.
+            wakers.0.extend(one.take_next_waker());
         }
         let place = PlaceId { bottleneck, queue_number: one.number, ticket: queued.ticket };
         drop(shard);
@@ -160,43 +168,52 @@ impl BottleneckQueues {
         }
         self.waiting.fetch_sub(expired, Ordering::Relaxed);
         let step = one.next_step(ticket, now, waker);
-        if expired > 0 && !one.is_head(ticket) {
-            wakers.0.extend(one.take_head_waker());
+        let may_try = step == QueueStep::Try && one.trying.len() < one.tries_max;
+        if may_try || expired > 0 && !one.is_next(ticket) {
+            wakers.0.extend(one.take_next_waker());
         }
         Self::drop_if_empty(&mut shard, bottleneck);
         drop(shard);
         step
     }
 
-    /// Ends a try that was admitted: the request leaves, and the next head tries.
+    /// Ends a try that was admitted: the request leaves, and more may try at once.
     pub(super) fn served(&self, place: PlaceId) {
-        self.leave_by(place, |queue| queue.serve(place.ticket));
+        self.leave_by(place, |one| {
+            one.retry = None;
+            one.tries_max = (2 * one.tries_max).min(TRIES_MAX);
+            one.queue.serve(place.ticket)
+        });
     }
 
     /// Takes a request out that gives up, or that waits elsewhere.
     pub(super) fn leave(&self, place: PlaceId) {
-        self.leave_by(place, |queue| queue.remove(place.ticket));
+        self.leave_by(place, |one| one.queue.remove(place.ticket));
     }
 
-    /// Ends a try that was refused at this bottleneck: the head need not try before `retry_at`.
+    /// Ends a try that was refused at this bottleneck: the request need not try before `retry_at`, nor those behind it.
     pub(super) fn refused(&self, place: PlaceId, retry_at: Micros) {
         let ticket = place.ticket;
         let mut shard = self.shard(place.bottleneck);
         let Some(one) = place.queue_in(&mut shard) else { return };
-        one.trying = None;
-        one.retry = (!one.freed).then_some((ticket, retry_at));
-        let next = if one.is_head(ticket) { None } else { one.take_head_waker() };
+        one.end_try(ticket);
+        one.tries_max = 1;
+        let is_next = one.is_next(ticket);
+        if is_next {
+            one.retry = (!one.freed).then_some((ticket, retry_at));
+        }
+        let next = if is_next { None } else { one.take_next_waker() };
         drop(shard);
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Lets the head try at once, because what it waits for has become free.
+    /// Lets the next request try at once, because what it waits for has become free.
     #[cold]
     pub(super) fn free(&self, bottleneck: BottleneckId) {
         let mut shard = self.shard(bottleneck);
         let Some(one) = shard.get_mut(&bottleneck) else { return };
         (one.freed, one.retry) = (true, None);
-        let next = one.take_head_waker();
+        let next = one.take_next_waker();
         drop(shard);
         next.into_iter().for_each(Waker::wake);
     }
@@ -204,20 +221,16 @@ impl BottleneckQueues {
     fn leave_by(
         &self,
         place: PlaceId,
-        take_out: impl FnOnce(&mut FairQueue<Option<Waker>>) -> Option<Option<Waker>>,
+        take_out: impl FnOnce(&mut BottleneckQueue) -> Option<Option<Waker>>,
     ) {
         let PlaceId { bottleneck, ticket, .. } = place;
         let mut shard = self.shard(bottleneck);
         let Some(one) = place.queue_in(&mut shard) else { return };
-        let was_trying = one.trying == Some(ticket);
-        let passes_on = was_trying || one.is_head(ticket);
-        if was_trying {
-            one.trying = None;
-        }
-        if take_out(&mut one.queue).is_some() {
+        let passes_on = one.is_next(ticket) | one.end_try(ticket);
+        if take_out(one).is_some() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        let next = if passes_on { one.take_head_waker() } else { None };
+        let next = if passes_on { one.take_next_waker() } else { None };
         Self::drop_if_empty(&mut shard, bottleneck);
         drop(shard);
         next.into_iter().for_each(Waker::wake);
@@ -246,18 +259,30 @@ impl PlaceId {
 impl BottleneckQueue {
     fn new(number: u64, bounds: QueueBounds) -> BottleneckQueue {
         let queue = FairQueue::new(bounds);
-        BottleneckQueue { number, queue, trying: None, freed: false, retry: None }
+        let trying = ArrayVec::new();
+        BottleneckQueue { number, queue, trying, tries_max: 1, freed: false, retry: None }
     }
 
-    fn is_head(&self, ticket: FairTicket) -> bool {
-        self.queue.head().is_some_and(|(head, _)| head == ticket)
+    /// The first request that is not trying.
+    fn next(&self) -> Option<FairTicket> {
+        self.queue.next_after(&self.trying)
+    }
+
+    fn is_next(&self, ticket: FairTicket) -> bool {
+        self.next() == Some(ticket)
+    }
+
+    /// Returns false if the request was not trying.
+    fn end_try(&mut self, ticket: FairTicket) -> bool {
+        let index = self.trying.iter().position(|one| *one == ticket);
+        index.map(|index| self.trying.swap_remove(index)).is_some()
     }
 
     fn next_step(&mut self, ticket: FairTicket, now: Micros, waker: &Waker) -> QueueStep {
-        let is_head = self.is_head(ticket);
+        let is_next = self.is_next(ticket);
         let Some(kept) = self.queue.get_mut(ticket) else { return QueueStep::Gone };
-        match self.retry.filter(|(refused, _)| is_head && *refused == ticket) {
-            _ if !is_head || self.trying.is_some() => {
+        match self.retry.filter(|(refused, _)| *refused == ticket) {
+            _ if !is_next || self.trying.len() >= self.tries_max => {
                 *kept = Some(waker.clone());
                 QueueStep::Sleep
             }
@@ -267,14 +292,15 @@ impl BottleneckQueue {
                 QueueStep::LookAgain(retry_at.min(expiry))
             }
             _ => {
-                (self.trying, self.freed) = (Some(ticket), false);
+                self.trying.push(ticket);
+                self.freed = false;
                 QueueStep::Try
             }
         }
     }
 
-    fn take_head_waker(&mut self) -> Option<Waker> {
-        let (ticket, _) = self.queue.head()?;
+    fn take_next_waker(&mut self) -> Option<Waker> {
+        let ticket = self.next()?;
         self.queue.get_mut(ticket)?.take()
     }
 }

@@ -39,6 +39,7 @@ impl fmt::Debug for WaitingRequest {
 }
 
 /// The reason why a request cannot go on now.
+#[derive(Clone, Copy)]
 pub(super) struct Obstacle {
     /// The place to wait at; `None` if no wait helps.
     pub(super) bottleneck: Option<BottleneckId>,
@@ -46,6 +47,7 @@ pub(super) struct Obstacle {
 }
 
 /// The part that refuses a request for now.
+#[derive(Clone, Copy)]
 pub(super) enum ObstacleKind {
     /// A limit, and the time until it has room.
     Limit(Wait),
@@ -90,7 +92,7 @@ pub(super) struct QueueShare {
 
 /// The end of a wait for a turn.
 pub(super) enum TurnEnd {
-    /// The request is the head: it asks the store, and reports the result.
+    /// It is its turn: the request asks the store, and reports the result.
     Try,
     /// The request has lost its place.
     Gone,
@@ -165,7 +167,7 @@ impl QueuePlace {
 
     /// Waits until the request may try, or has lost its place.
     pub(super) async fn turn(&self, clock: &impl Clock, sleep: &TurnSleepFn) -> TurnEnd {
-        // Only the head of a queue has a timer.
+        // Only the next one of a queue has a timer.
         let mut timer: Option<(Micros, BoxedSleep)> = None;
         poll_fn(|context| {
             loop {

@@ -7,9 +7,10 @@ use tollgate::MemoryStore;
 use tollgate_rules::{Gatekeeper, WaitOutcome, expect_ready};
 
 use crate::layer::fair::{
-    CallerCounts, FairScene, IDENTIFY, send_one, send_to, shared_limit, statuses,
+    CallerCounts, FairScene, IDENTIFY, SLOW, send_one, send_to, shared_limit, statuses,
 };
-use crate::layer::rules::rules;
+use crate::layer::rules::{DelayedMemoryStore, rules};
+use crate::layer::virtual_time::VirtualRuntime;
 
 #[test]
 fn a_turn_in_one_queue_does_not_overtake_those_who_wait_in_another() {
@@ -142,5 +143,37 @@ fn a_refusal_by_the_queue_counts_towards_a_ban() {
     // The limit has room for it, but its place in the queue is taken.
     all.push(send_one(&mut scene, "a", &[]));
     assert_eq!((statuses(&all)[2], scene.gatekeeper.stats().bans), (429, 1));
+    scene.end();
+}
+
+#[test]
+fn a_queue_is_served_faster_than_one_request_for_each_round_trip() {
+    let runtime = VirtualRuntime::new();
+    let sleep = runtime.sleep();
+    let round_trip = Box::new(move || sleep(Duration::from_millis(100)));
+    let store = DelayedMemoryStore::new().with_round_trip(round_trip);
+    let text = shared_limit("limits: [100/second burst 100]").replace("wait: 2s", "wait: 5s");
+    let mut scene = FairScene::on(runtime, &text, store, Duration::ZERO);
+    let callers: Vec<_> = (0..20).map(|_| Arc::<CallerCounts>::default()).collect();
+    for (number, counts) in callers.iter().enumerate() {
+        for _ in 0..1 + number {
+            scene.connect((&format!("caller {number}"), "free", 1), Duration::ZERO, counts);
+        }
+    }
+    scene.runtime.run(Duration::from_secs(60));
+    let served: Vec<u64> = callers.iter().map(|one| one.served()).collect();
+    let all = served.iter().sum::<u64>();
+    eprintln!("{all} over a round trip of 100 ms: {served:?}");
+    assert!(all >= 5_000, "{all}");
+    scene.end();
+}
+
+#[test]
+fn a_refusal_because_the_store_fails_says_so() {
+    let store = Arc::new(DelayedMemoryStore::new());
+    store.fail_once();
+    let mut scene = FairScene::new(&shared_limit(SLOW), store, Duration::ZERO);
+    let all = [send_one(&mut scene, "a", &[]), send_one(&mut scene, "a", &[])];
+    assert_eq!(statuses(&all), [503, 200]);
     scene.end();
 }

@@ -72,7 +72,15 @@ pub(super) struct FairScene<S: InfallibleStore + 'static> {
 
 impl<S: Store<Error = Infallible> + Send + Sync + 'static> FairScene<S> {
     pub(super) fn new(text: &str, store: S, work: Duration) -> FairScene<S> {
-        let runtime = VirtualRuntime::new();
+        FairScene::on(VirtualRuntime::new(), text, store, work)
+    }
+
+    pub(super) fn on(
+        runtime: VirtualRuntime,
+        text: &str,
+        store: S,
+        work: Duration,
+    ) -> FairScene<S> {
         let gatekeeper = Arc::new(Gatekeeper::new(rules(text), store, runtime.clock()));
         let layer: RateLimitLayer = strict(Arc::clone(&gatekeeper));
         let layer = layer.wait(Duration::from_secs(60), runtime.sleep());

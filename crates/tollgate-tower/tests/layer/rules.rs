@@ -1,9 +1,9 @@
 //! A whole gatekeeper behind the layer, over a store in this process and over one that answers later.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(crate) fn left<S: InfallibleStore>(
 }
 
 /// Polls until it is ready: what waits here is ready the next time it is asked.
-pub(crate) fn until_ready<F: Future + ?Sized>(mut future: std::pin::Pin<&mut F>) -> F::Output {
+pub(crate) fn until_ready<F: Future + ?Sized>(mut future: Pin<&mut F>) -> F::Output {
     (0..100)
         .find_map(|_| match poll(&mut future) {
             Poll::Ready(done) => Some(done),
@@ -389,19 +389,40 @@ fn a_layer_that_does_not_find_the_peer() {
 }
 
 /// The memory store, which answers two polls late: what is shared is asked over a wire.
-#[derive(Debug)]
 pub(crate) struct DelayedMemoryStore {
     store: MemoryStore,
     /// How often somebody has waited.
     waits: AtomicUsize,
+    /// The wait for each answer, if it takes time.
+    round_trip: Option<RoundTripFn>,
+    /// True if the next decision is that the store is unavailable.
+    fails_once: AtomicBool,
 }
+
+type RoundTripFn = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 impl DelayedMemoryStore {
     pub(crate) fn new() -> DelayedMemoryStore {
-        DelayedMemoryStore { store: MemoryStore::new(10_000), waits: AtomicUsize::new(0) }
+        DelayedMemoryStore {
+            store: MemoryStore::new(10_000),
+            waits: AtomicUsize::new(0),
+            round_trip: None,
+            fails_once: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn with_round_trip(self, round_trip: RoundTripFn) -> DelayedMemoryStore {
+        DelayedMemoryStore { round_trip: Some(round_trip), ..self }
+    }
+
+    pub(crate) fn fail_once(&self) {
+        self.fails_once.store(true, Ordering::Relaxed);
     }
 
     async fn wait(&self) {
+        if let Some(round_trip) = &self.round_trip {
+            round_trip().await;
+        }
         let mut polls = 0;
         std::future::poll_fn(|context| {
             polls += 1;
@@ -423,6 +444,9 @@ impl Store for DelayedMemoryStore {
         outcomes: &mut [Outcome],
     ) -> Result<Decision, Infallible> {
         self.wait().await;
+        if self.fails_once.swap(false, Ordering::Relaxed) {
+            return Ok(Decision::refused(Refusal::StoreUnavailable, Wait::ZERO, now.instant()));
+        }
         Ok(self.store.decide_each(checks, now, outcomes))
     }
 
@@ -465,8 +489,7 @@ pub(crate) type DelayedGatekeeper = Arc<Gatekeeper<Arc<DelayedMemoryStore>, Shar
 
 pub(crate) fn later_gatekeeper(text: &str) -> (DelayedGatekeeper, Arc<DelayedMemoryStore>) {
     let clock = Arc::new(ManualClock::new(Micros::from_secs(NOON_S)));
-    let (store, waits) = (MemoryStore::new(1_000), AtomicUsize::new(0));
-    let store = Arc::new(DelayedMemoryStore { store, waits });
+    let store = Arc::new(DelayedMemoryStore::new());
     (Arc::new(Gatekeeper::new(rules(text), Arc::clone(&store), clock)), store)
 }
 

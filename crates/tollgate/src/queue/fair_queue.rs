@@ -209,16 +209,64 @@ impl<T> FairQueue<T> {
         Some((self.ticket(index), &self.waiters[index].item))
     }
 
+    /// The waiter that is served next after all of `ahead`; without those, the head. Its time grows with their number, so
+    /// there should be few.
+    pub fn next_after(&self, ahead: &[FairTicket]) -> Option<FairTicket> {
+        let mut next: Option<(u128, u32)> = None;
+        for (&tag, flows) in &self.turns {
+            let mut flow = flows.first();
+            while let Some(index) = flow {
+                if next.is_some_and(|(earliest, _)| earliest <= tag) {
+                    break;
+                }
+                let first = self.first_of_flow_but(index, ahead);
+                next = [next, first].into_iter().flatten().min_by_key(|(tag, _)| *tag);
+                flow = self.flows[index].turn_links.next();
+            }
+            if next.is_some_and(|(earliest, _)| earliest <= tag) {
+                break;
+            }
+        }
+        next.map(|(_, index)| self.ticket(index))
+    }
+
+    /// The first waiter of a flow that is not in `ahead`, and the tag that it has when it is the head.
+    fn first_of_flow_but(&self, flow: u32, ahead: &[FairTicket]) -> Option<(u128, u32)> {
+        let Flow { mut tag, waiters, .. } = self.flows[flow];
+        let mut index = waiters.first()?;
+        while ahead.contains(&self.ticket(index)) {
+            index = self.waiters[index].flow_links.next()?;
+            tag = tag.saturating_add(self.waiters[index].stride);
+        }
+        Some((tag, index))
+    }
+
     /// Serves the head: it leaves, and virtual time moves on to its tag.
     pub fn pop(&mut self) -> Option<T> {
         let index = self.head_index()?;
         Some(self.serve_head_of_flow(index))
     }
 
-    /// Serves a waiter that was the head when its service began, also if another one has become
+    /// Serves a waiter that was next when its service began, also if another one has become
     /// the head meanwhile. `None` if it left before.
     pub fn serve(&mut self, ticket: FairTicket) -> Option<T> {
-        self.holds(ticket).then(|| self.serve_head_of_flow(ticket.index))
+        if !self.holds(ticket) {
+            return None;
+        }
+        let flow = self.waiters[ticket.index].flow;
+        match self.flows[flow].waiters.first() {
+            Some(head) if head != ticket.index => Some(self.serve_behind(head, ticket.index)),
+            _ => Some(self.serve_head_of_flow(ticket.index)),
+        }
+    }
+
+    /// Serves a waiter behind the head of its flow, whose turn comes later by as much.
+    fn serve_behind(&mut self, head: u32, index: u32) -> T {
+        let QueuedWaiter { flow, stride, .. } = self.waiters[index];
+        self.take_turn(flow);
+        self.flows[flow].start = self.flows[flow].start.saturating_add(stride);
+        self.give_turn(flow, self.waiters[head].stride);
+        self.take_out(index)
     }
 
     fn serve_head_of_flow(&mut self, index: u32) -> T {

@@ -196,3 +196,28 @@ fn tickets_find_their_waiter_and_no_later_one() {
     assert_eq!(queue.remove(tickets[0]), None);
     assert_eq!(queue.head(), Some((tickets[1], &"changed")));
 }
+
+#[test]
+fn several_services_begin_in_the_order_in_which_they_would_be_served() {
+    let rows = [
+        (1, 1, 1000, "a1"),
+        (1, 1, 1000, "a2"),
+        (1, 1, 1000, "a3"),
+        (2, 2, 1000, "b1"),
+        (2, 2, 1000, "b2"),
+        (3, 7, 1000, "c1"),
+    ];
+    let (mut queue, _) = pushed(&rows);
+    let mut ahead = Vec::new();
+    let mut names = Vec::new();
+    while let Some(next) = queue.next_after(&ahead) {
+        names.push(*queue.get(next).unwrap());
+        ahead.push(next);
+    }
+    // Tags 1, 2, 3; 2, 4; 7.
+    assert_eq!(names, ["a1", "a2", "b1", "a3", "b2", "c1"]);
+    // Services that end in another order cost the flow as much: the turn of a1 comes at 2.
+    assert_eq!(queue.serve(ahead[1]), Some("a2"));
+    assert_eq!(queue.serve(ahead[1]), None);
+    assert_eq!(served(&mut queue), "b1 a1 a3 b2 c1");
+}
