@@ -11,8 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -22,6 +21,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::queue::{DepartureLine, LineTicket};
 use tollgate::{Clock, Micros, Wait};
 
+use super::head_timer::HeadTimer;
 use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 
 /// The most requests in one line. Each holds a reservation, and there are not more of these.
@@ -171,26 +171,21 @@ impl Departure {
     /// Waits until the request departs: never early by `clock`.
     pub async fn wait(mut self, clock: &impl Clock, sleep: &TurnSleepFn) {
         // Only the head of a line has a timer.
-        let mut timer: Option<(Micros, Pin<Box<dyn Future<Output = ()> + Send>>)> = None;
+        let mut timer = HeadTimer::default();
         let departed_at = poll_fn(|context| {
             loop {
                 let now = clock.now();
                 let at = match self.next_step(now, context.waker()) {
                     LineStep::Go => return Poll::Ready(now),
                     LineStep::Wait => {
-                        timer = None;
+                        timer.clear();
                         return Poll::Pending;
                     }
                     LineStep::LookAgain(at) => at,
                 };
-                let left = now.until(at).duration().unwrap_or_default();
-                let current = timer.take().filter(|(set_for, _)| *set_for == at);
-                let (_, sleeping) = timer.insert(current.unwrap_or_else(|| (at, sleep(left))));
-                if sleeping.as_mut().poll(context).is_pending() {
+                if timer.poll_until((now, at), sleep, context).is_pending() {
                     return Poll::Pending;
                 }
-                // A timer may fire early, and its clock may run at another speed.
-                timer = None;
             }
         })
         .await;
