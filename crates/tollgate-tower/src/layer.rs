@@ -234,7 +234,8 @@ impl RateLimitLayer {
         self.with(|config| config.background = Some(Arc::new(background)))
     }
 
-    /// A layer that reads the bodies of requests whose cost is estimated by them, to be put around this one.
+    /// A layer to be put around this one: it reads the bodies of requests whose cost is estimated by them, and charges and
+    /// paces those under `cost: bytes`. Without it, only the bodies of responses are charged by their bytes.
     pub fn request_body(&self) -> RequestBodyLayer {
         RequestBodyLayer::new(Arc::clone(&self.config))
     }
