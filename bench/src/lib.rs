@@ -10,6 +10,7 @@
 //! | `http` | requests per second and processor time per request, next to bare hyper and to nginx |
 //! | `gateway` | the gateway's cost per request, added latency and memory, next to nginx, HAProxy, Envoy and a bare forwarder |
 //! | `fairness` | the shares that callers get of one limit, through Tollgate, nginx and Envoy |
+//! | `adaptive` | the adaptive concurrency controller in front of modelled upstreams, beside fixed bounds and other controllers |
 //! | `instructions` | instructions per decision on every way in, counted by callgrind |
 //! | `pgo-training` | nothing: it sends mixed traffic to programs that are built with profiles |
 //! | `redis` | decisions through Redis, next to one EVALSHA for each request |

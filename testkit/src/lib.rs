@@ -16,4 +16,5 @@ pub mod random;
 pub mod redis;
 pub mod strict_http;
 pub mod traffic;
+pub mod upstream_model;
 pub mod wait;

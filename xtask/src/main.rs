@@ -28,12 +28,14 @@ Commands:
   test                     check formatting, lints, tests, examples in the docs, and the docs
   bench library [OPTIONS]  measure the library next to its peers; --quick for a first look
   bench rules [OPTIONS]    measure the cost of rules files as they grow
+  bench queue [OPTIONS]    measure a scheduling step of the fair queue, by the keys that wait
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
   bench gateway [OPTIONS]  measure the gateway next to nginx, HAProxy, Envoy and a bare forwarder
   bench fairness [OPTIONS]
                            measure the shares that callers get, next to nginx and Envoy
   bench redis [OPTIONS]    measure decisions through Redis next to one EVALSHA for each request
   bench doors [OPTIONS]    measure RESP, gRPC and tower next to Redis, tonic and a bare route
+  bench adaptive [OPTIONS] compare adaptive concurrency with fixed bounds and other controllers
   instructions [OPTIONS]   count the instructions of a decision on every way in; --write measures the
                            ceilings of the tests again
   errors                   print the error of the sliding window counter, per traffic shape

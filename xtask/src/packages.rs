@@ -23,6 +23,8 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
     RequiredProgram { probe: "python3 -m pip --version", package: "python3-pip" },
     RequiredProgram { probe: "node --version", package: "nodejs" },
     RequiredProgram { probe: "npm --version", package: "npm" },
+    // A browser as a client of WebSockets.
+    RequiredProgram { probe: "chromium --version", package: "chromium" },
     // Without Java, which is left to the machine: 12 MB against 300.
     RequiredProgram {
         probe: "test -e /usr/share/java/tomcat10-embed-core.jar",

@@ -8,7 +8,8 @@ use crate::packages;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] = &["library", "rules", "http", "gateway", "fairness", "redis", "doors"];
+const BENCHMARKS: &[&str] =
+    &["library", "rules", "queue", "adaptive", "http", "gateway", "fairness", "redis", "doors"];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {

@@ -30,6 +30,11 @@ fn commands_are_read_whole_as_in_pieces() {
 }
 
 #[test]
+fn frames_are_found_in_pieces_as_at_once() {
+    seeded("websocket_frames", bodies::websocket_frames, 100_000, 120);
+}
+
+#[test]
 fn bytes_of_grpc_are_read_and_written_as_others_do() {
     seeded("grpc", bodies::grpc, 300_000, 120);
 }

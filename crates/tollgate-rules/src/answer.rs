@@ -11,7 +11,7 @@ use crate::limit_spec::RuleLimit;
 use crate::missing_facts::{MissingFacts, SkippedRule};
 use crate::own_refusal::OwnRefusal;
 use crate::plan::{Enforcement, LimitRef, RequestPlan};
-use crate::rule::Concurrency;
+use crate::rule::{Concurrency, Rule};
 use crate::rule_set::RuleSet;
 use crate::spares::{Spares, keep_spare, take_spare};
 
@@ -44,6 +44,21 @@ pub(crate) enum Binding {
     Limit(usize),
     /// The `concurrency` of the rule of this number.
     Concurrency(u32),
+    /// The `connections` of WebSockets of the rule of this number.
+    Connections(u32),
+}
+
+impl Binding {
+    /// The bound on work in progress that a rule of this number has, if this names it.
+    pub(crate) fn bound_of(self, number: u32, rule: &Rule) -> Option<&Concurrency> {
+        match self {
+            Binding::Concurrency(it) if it == number => rule.concurrency.as_ref(),
+            Binding::Connections(it) if it == number => {
+                rule.websocket.as_ref()?.connections.as_ref()
+            }
+            _ => None,
+        }
+    }
 }
 
 impl PlanDecision {
@@ -180,9 +195,9 @@ impl Answer {
     pub fn binding(&self) -> Option<JudgedLimit<'_>> {
         match self.binding? {
             Binding::Limit(index) => self.limits().nth(index),
-            Binding::Concurrency(number) => {
+            binding @ (Binding::Concurrency(number) | Binding::Connections(number)) => {
                 let rule = self.rules.rule_at(number);
-                let Concurrency { text, policy, .. } = rule.concurrency.as_ref()?;
+                let Concurrency { text, policy, .. } = binding.bound_of(number, rule)?;
                 let (outcome, standing) = (self.decision.outcome(), Enforcement::Enforced);
                 Some(JudgedLimit {
                     rule: &rule.name,
@@ -201,7 +216,7 @@ impl Answer {
         self.refusal().filter(|refusal| *refusal != Refusal::StoreUnavailable)?;
         let rule = match self.binding? {
             Binding::Limit(index) => self.entries.0.limits.get(index)?.limit_ref.rule,
-            Binding::Concurrency(rule) => rule,
+            Binding::Concurrency(rule) | Binding::Connections(rule) => rule,
         };
         self.rules.rule_at(rule).refusal.as_deref()
     }

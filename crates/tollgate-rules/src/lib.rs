@@ -147,8 +147,9 @@ pub use plan::Enforcement;
 pub use problem::Problem;
 pub use request_json::{RequestJson, RequestJsonReader};
 pub use reservation::{
-    MeteredCharges, ReservationAnswer, ReservationId, ReserveError, ResponseCharges, ResponseFacts,
-    SettleError, SettlementCharges, SettlementOutcome, SettlementTally,
+    AdaptiveBoundReport, BodyCharges, MeteredCharges, ReservationAnswer, ReservationId,
+    ReserveError, ResponseCharges, ResponseFacts, SettleError, SettlementCharges,
+    SettlementOutcome, SettlementTally, WorkOutcome,
 };
 pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;
@@ -157,6 +158,7 @@ pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
 pub use waiting::{Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest};
+pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.
 #[cfg(doctest)]

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
 
+use crate::facts::Facts;
 use crate::normalized_facts::NormalizedFacts;
 use crate::path::{DroppedSlashes, Spelling};
 use crate::pattern::Pattern;
@@ -115,10 +116,7 @@ impl Condition {
             Condition::Method(methods) => {
                 seen.method().is_some_and(|method| methods.iter().any(|one| includes(one, method)))
             }
-            Condition::Upgrade(protocol) => {
-                let list = facts.headers.and_then(|headers| headers.joined("upgrade"));
-                list.is_some_and(|list| asks_for(&list, protocol))
-            }
+            Condition::Upgrade(protocol) => wants_upgrade(facts, protocol),
             Condition::Header { name, value } => {
                 holds(value, facts.headers.and_then(|headers| headers.header(name)).as_deref())
             }
@@ -141,6 +139,16 @@ impl Condition {
 /// answer GET.
 pub(crate) fn includes(rule: &str, method: &str) -> bool {
     rule == method || (rule == "GET" && method == "HEAD")
+}
+
+/// Returns true if a request wants to open a WebSocket.
+pub(crate) fn asks_for_websocket(facts: &Facts<'_>) -> bool {
+    wants_upgrade(facts, "websocket")
+}
+
+fn wants_upgrade(facts: &Facts<'_>, protocol: &str) -> bool {
+    let list = facts.headers.and_then(|headers| headers.joined("upgrade"));
+    list.is_some_and(|list| asks_for(&list, protocol))
 }
 
 /// Returns true if a list of protocols contains this one, in any version and spelling.

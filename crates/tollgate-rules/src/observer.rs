@@ -7,7 +7,7 @@ use tollgate::{DecidedBy, Decision, KeyBuf, Micros, Outcome, Refusal, Wait};
 use crate::MissingFacts;
 use crate::answer::{Binding, PlanDecision};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
-use crate::rule::Rule;
+use crate::rule::{Concurrency, Rule};
 use crate::rule_set::RuleSet;
 use crate::stripes::StripeNumber;
 use crate::tally::Verdict;
@@ -113,10 +113,14 @@ impl<'a> DecidedRequest<'a> {
 }
 
 impl RuleVerdict<'_> {
-    /// The verdict of a rule whose limits admit the request while its `concurrency` does not.
-    fn refused_by_concurrency(self, retry_after: Wait) -> Self {
-        let limit = self.rule.concurrency.as_ref().map_or(self.limit, |one| &one.text);
-        RuleVerdict { verdict: Verdict::Refused, limit, retry_after, ..self }
+    /// The verdict of a rule whose limits admit the request, by a bound on work in progress that may not.
+    fn bounded_by(self, binding: Option<Binding>, retry_after: Wait) -> Self {
+        match binding.and_then(|binding| binding.bound_of(self.number, self.rule)) {
+            Some(Concurrency { text, .. }) => {
+                RuleVerdict { verdict: Verdict::Refused, limit: text, retry_after, ..self }
+            }
+            None => self,
+        }
     }
 }
 
@@ -132,11 +136,8 @@ fn add_verdicts_of_rules<'a>(
     while let Some(first) = rest.first() {
         let id = |planned: &PlannedLimit<'_>| (planned.limit_ref.rule, planned.descriptor);
         let limits = rest.iter().take_while(|planned| id(planned) == id(first)).count();
-        let mut verdict = rule_verdict(plan, &rest[..limits], &outcomes[..limits]);
-        if binding == Some(Binding::Concurrency(first.limit_ref.rule)) {
-            verdict = verdict.refused_by_concurrency(decision.retry_after());
-        }
-        verdicts.push(verdict);
+        let verdict = rule_verdict(plan, &rest[..limits], &outcomes[..limits]);
+        verdicts.push(verdict.bounded_by(binding, decision.retry_after()));
         (rest, outcomes) = (&rest[limits..], &outcomes[limits..]);
     }
 }
@@ -159,10 +160,7 @@ fn add_unlimited_rules<'a>(
             rule_hash: plan.rules().name_hash_of(one.number),
             number: one.number,
         };
-        verdicts.push(match binding == Some(Binding::Concurrency(one.number)) {
-            true => verdict.refused_by_concurrency(decision.retry_after()),
-            false => verdict,
-        });
+        verdicts.push(verdict.bounded_by(binding, decision.retry_after()));
     }
 }
 

@@ -243,6 +243,13 @@ impl<'a> RequestPlan<'a> {
         self.limits.iter().any(|one| one.rule.actual_cost().is_some_and(in_json))
     }
 
+    /// Returns true if the time that the work takes decides how much of it may go on at once.
+    pub(crate) fn measures_latency(&self) -> bool {
+        let limited = self.limits.iter().map(|one| one.rule);
+        let mut rules = limited.chain(self.unlimited.iter().map(|one| one.rule));
+        rules.any(|rule| rule.concurrency.as_ref().is_some_and(|it| it.adaptive_min.is_some()))
+    }
+
     /// Returns true if the request gets an error: it needs facts, and rules were skipped while no
     /// other could refuse.
     pub(crate) fn is_unanswered(&self) -> bool {

@@ -5,6 +5,9 @@
 //! done. After its deadline the charge stands, so that a client that never returns holds nothing
 //! open.
 
+mod adaptive_bounds;
+mod body_charges;
+mod plan_answer;
 mod settlement;
 mod table;
 
@@ -19,15 +22,24 @@ use tollgate::{
 
 use crate::answer::{Answer, Binding, PlanDecision};
 use crate::cost_source::ActualCost;
+use crate::facts::Facts;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, LocalStore, RulesVersion, expect_ready};
+use crate::matcher::asks_for_websocket;
 use crate::plan::RequestPlan;
+use crate::rule::{Cost, Rule};
 use crate::waiting::{BottleneckId, Departure, WaitingTables};
+use crate::websocket_limits::WebSocketLimits;
+use body_charges::ByteTreatment;
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
     SharedKeys,
 };
 use tollgate::store::join::join_all;
 
+pub use body_charges::BodyCharges;
+pub(crate) use plan_answer::PlanAnswer;
+
+pub use adaptive_bounds::{ADAPTIVE_KEYS_MAX, AdaptiveBoundReport, WorkOutcome};
 pub use settlement::{
     MeteredCharges, ResponseCharges, ResponseFacts, SettlementCharges, SettlementOutcome,
     SettlementTally,
@@ -69,8 +81,13 @@ pub struct ReservationAnswer {
     pub id: Option<ReservationId>,
     /// True if a number in the body of the response decides the cost, so that it must not be compressed.
     pub reads_response: bool,
+    /// True if the time that the work takes decides how much of it may go on at once; see [`Gatekeeper::measure`].
+    pub measures_latency: bool,
     /// The departure to wait for before the work begins, if a limit delays the request.
     pub departure: Option<Departure>,
+    /// The limits of the WebSocket that the request wants to open, by rule; empty for other requests. Bound: as many
+    /// as rules apply.
+    pub websocket: Vec<Arc<WebSocketLimits>>,
 }
 
 /// The decision about a plan, and the id to settle it by.
@@ -116,6 +133,8 @@ struct ReservedCharge {
     settled: bool,
     /// The place in the response that has the true cost.
     actual: Option<Arc<ActualCost>>,
+    /// The treatment of the bytes of the bodies, if they are counted.
+    by_bytes: Option<ByteTreatment>,
     terms: Terms,
 }
 
@@ -136,7 +155,7 @@ impl Reservations {
         plan.enforced().filter_map(|(number, rule, key)| {
             let max = rule.concurrency.as_ref()?.max;
             let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
-            Some(ConcurrencyRefusal { rule: Some(number), bottleneck, max })
+            Some(ConcurrencyRefusal { bound: Some(Binding::Concurrency(number)), bottleneck, max })
         })
     }
 
@@ -172,6 +191,12 @@ impl Reservations {
         if let Some(open) = open {
             self.freed(&open);
         }
+    }
+
+    /// Records the end of work, and lets those try who wait for a bound that has grown.
+    fn measure(&self, id: ReservationId, outcome: Option<WorkOutcome>, now: Micros) {
+        let grown = self.table().measure(id, outcome, now);
+        self.waiting.free(grown.into_iter().map(BottleneckId));
     }
 
     fn freed(&self, open: &OpenReservation) {
@@ -269,10 +294,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             };
             self.ask_pending(&plan, held.map(Some), ask, asked_at).await
         };
-        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
+        let answer = PlanAnswer::new(&plan, ask, (decided, id), None);
         drop(plan);
-        let answer = Answer::new(rules, decided, skipped);
-        Ok(ReservationAnswer { answer, id, reads_response, departure: None })
+        Ok(answer.by(rules))
     }
 
     /// Settles a reservation with the true cost: what was too much is given back, what was too
@@ -284,6 +308,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: impl Into<Now<'n>>,
     ) -> Result<(), SettleError> {
         let now = self.begin_operation(now.into());
+        self.reservations.measure(id, None, now.instant());
         let charges = self.reservations.close(id, now.instant())?;
         let settled = charges.into_iter().filter(|charge| charge.settled);
         join_all(settled.map(|charge| self.settle_charge(charge, cost, now))).await;
@@ -329,11 +354,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         asked_at: Now<'_>,
     ) -> ReservationAnswer {
         let plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
-        let (decided, id) = self.admit_plan(&plan, ask, settles, asked_at).await;
-        let (skipped, reads_response) = (plan.skipped, plan.reads_response());
+        let admission = self.admit_plan(&plan, ask, settles, asked_at).await;
+        let answer = PlanAnswer::new(&plan, ask, admission, None);
         drop(plan);
-        let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, departure: None }
+        answer.by(rules)
     }
 
     /// Admits or refuses a plan.
@@ -356,16 +380,18 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: Micros,
     ) -> Result<Option<PendingReservation<'_>>, ConcurrencyRefusal> {
-        let ends = |planned| {
-            let rule = plan.rule(planned);
-            rule.concurrency.is_some() || rule.actual_cost().is_some()
+        let ends = |rule: &Rule| {
+            rule.concurrency.is_some()
+                || rule.actual_cost().is_some()
+                || rule.cost == Cost::Bytes
+                || websocket_limits(rule, &ask.facts).is_some()
         };
         // A request that is delayed may leave, and is refunded then.
         let settles = settles || plan.may_delay();
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
-        let keeps_open = plan.limits.iter().any(|planned| settles || ends(planned))
-            || plan.enforced().any(|(_, rule, _)| rule.concurrency.is_some());
+        let keeps_open = plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
+            || plan.enforced().any(|(_, rule, _)| ends(rule));
         if !keeps_open {
             return Ok(None);
         }
@@ -415,6 +441,17 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         (decided, id)
     }
 
+    /// Records the outcome of work that [`measures_latency`](ReservationAnswer::measures_latency), once, while it counts as
+    /// going on. A time begins when the work does, after all waiting and delays.
+    pub fn measure(&self, id: ReservationId, outcome: WorkOutcome, now: Micros) {
+        self.reservations.measure(id, Some(outcome), now);
+    }
+
+    /// The bounds of rules with `concurrency: adaptive` whose keys are in use, by rule. Bound: [`ADAPTIVE_KEYS_MAX`].
+    pub fn adaptive_bounds(&self) -> Vec<AdaptiveBoundReport> {
+        self.reservations.table().adaptive_bounds(self.now())
+    }
+
     /// Ends the work; a charge that was not settled stands.
     pub fn end(&self, id: ReservationId) {
         self.reservations.remove(id);
@@ -452,10 +489,10 @@ impl Drop for PendingReservation<'_> {
     }
 }
 
-/// The rule whose `concurrency` is reached, and its bound.
+/// The bound on work in progress that is reached.
 pub(crate) struct ConcurrencyRefusal {
     /// `None`: too many reservations are open, of this caller or in the table.
-    rule: Option<u32>,
+    bound: Option<Binding>,
     /// The place to wait until work of the rule and key ends.
     pub(crate) bottleneck: Option<BottleneckId>,
     max: u32,
@@ -463,7 +500,7 @@ pub(crate) struct ConcurrencyRefusal {
 
 impl ConcurrencyRefusal {
     const TABLE_FULL: ConcurrencyRefusal =
-        ConcurrencyRefusal { rule: None, bottleneck: None, max: 0 };
+        ConcurrencyRefusal { bound: None, bottleneck: None, max: 0 };
 
     /// Turns the admission by the limits into a refusal.
     pub(crate) fn apply_to(&self, decided: &mut PlanDecision) {
@@ -474,9 +511,27 @@ impl ConcurrencyRefusal {
             delay: Wait::ZERO,
             ..decided.decision.outcome()
         };
-        decided.binding = self.rule.map(Binding::Concurrency);
+        decided.binding = self.bound;
         decided.decision = decided.decision.refused_for(Refusal::Busy, self.max.into(), outcome);
     }
+}
+
+/// The limits of a rule on the WebSocket that a request wants to open.
+fn websocket_limits<'r>(rule: &'r Rule, facts: &Facts<'_>) -> Option<&'r Arc<WebSocketLimits>> {
+    rule.websocket.as_ref().filter(|_| asks_for_websocket(facts))
+}
+
+/// The limits of all enforced rules on the WebSocket that a request opens; empty without a reservation, which holds its
+/// place among the connections.
+pub(crate) fn websocket_limits_of(
+    plan: &RequestPlan<'_>,
+    facts: &Facts<'_>,
+    id: Option<ReservationId>,
+) -> Vec<Arc<WebSocketLimits>> {
+    if id.is_none() {
+        return Vec::new();
+    }
+    plan.enforced().filter_map(|(_, rule, _)| websocket_limits(rule, facts).cloned()).collect()
 }
 
 /// The charges of a request.
@@ -495,6 +550,7 @@ fn charges<'o>(
             receipt: outcome.receipt(),
             settled: settled(planned),
             actual: plan.rule(planned).actual_cost().cloned(),
+            by_bytes: ByteTreatment::of(plan, planned).filter(|_| !explicit_cost),
             terms: plan.rule(planned).terms,
         })
         .collect()

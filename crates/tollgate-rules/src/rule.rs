@@ -297,6 +297,12 @@ impl Concurrency {
         Concurrency { max, adaptive_min: None, text: format!("{max} in flight").into(), policy }
     }
 
+    /// Creates the bound on open WebSocket connections of the rule of this name.
+    pub fn connections(rule: &str, max: u32) -> Concurrency {
+        let policy = PolicyName::new(&format!("{rule}-connections")).expect("rule names are plain");
+        Concurrency { max, adaptive_min: None, text: format!("{max} connections").into(), policy }
+    }
+
     /// Creates a bound between `min` and `max` that is found by measured latency.
     pub fn adaptive(rule: &str, min: u32, max: u32) -> Concurrency {
         let text = format!("adaptive, {min} to {max} in flight").into();

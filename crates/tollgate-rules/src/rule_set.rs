@@ -19,7 +19,7 @@ use crate::matcher::Condition;
 use crate::normalized_facts::NormalizedFacts;
 use crate::path::{Spelling, SpellingSet, spelling_numbers};
 use crate::pattern::{PathIndex, Pattern};
-use crate::rule::{Mode, Rule, TierLimits};
+use crate::rule::{Cost, Mode, Rule, TierLimits};
 use crate::tally::Tally;
 use crate::waiting::WaitTally;
 
@@ -58,6 +58,8 @@ struct BaseRules {
     estimates_costs: bool,
     /// True if the cost of some rule is estimated by the body of a request.
     reads_request_json: bool,
+    /// True if some rule counts the bytes of bodies.
+    counts_bytes: bool,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
@@ -236,6 +238,7 @@ impl RuleSet {
             has_own_rules: false,
             estimates_costs: false,
             reads_request_json: false,
+            counts_bytes: false,
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
         for rule in rules {
@@ -467,6 +470,11 @@ impl RuleSet {
         self.base.reads_request_json
     }
 
+    /// Returns true if some rule counts the bytes of bodies.
+    pub fn counts_bytes(&self) -> bool {
+        self.base.counts_bytes
+    }
+
     /// Finds the rules whose whole condition holds for some spelling of the path, in order. `found` is
     /// emptied first.
     pub(crate) fn select(&self, seen: &NormalizedFacts<'_>, found: &mut Vec<SelectedRule>) {
@@ -536,6 +544,7 @@ impl BaseRules {
         self.has_own_rules |= rule.imported.is_none();
         self.estimates_costs |= rule.mode != Mode::Off && rule.has_estimate();
         self.reads_request_json |= rule.mode != Mode::Off && rule.request_paths().next().is_some();
+        self.counts_bytes |= rule.mode != Mode::Off && rule.cost == Cost::Bytes;
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // The rule is never matched, or only found through a tree.
         } else if let Some(patterns) = patterns {

@@ -42,7 +42,10 @@ pub use wait_tally::{WAIT_BUCKETS_MS, WaitFigures, WaitOutcome, WaitTally};
 pub use waiting_request::WaitingRequest;
 
 /// A function that sleeps, such as one around `tokio::time::sleep`.
-pub type TurnSleepFn = dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+pub type TurnSleepFn = dyn Fn(Duration) -> BoxedSleep + Send + Sync;
+
+/// A future that sleeps.
+pub type BoxedSleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The place where requests wait: the hash of a limit and its key, or of a rule's `concurrency` and
 /// its key.

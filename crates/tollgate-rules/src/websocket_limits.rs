@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tollgate::Limit;
 
+use crate::rule::Concurrency;
+
 /// The limits of WebSocket connections under a rule. Rates count for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketLimits {
     /// The most connections of one key at the same time.
-    pub connections: Option<u32>,
+    pub connections: Option<Concurrency>,
     /// The rate of messages, and its text. Control frames count as messages.
     pub messages: Option<(Arc<Limit>, Box<str>)>,
     /// The rate of bytes on the wire, and its text.

@@ -10,6 +10,7 @@ mod bodies;
 #[path = "../../../fuzz/src/seeded.rs"]
 mod seeded;
 
+mod adaptive;
 mod compile;
 mod deciding;
 mod degraded;

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::body_pace::BodyPace;
 use crate::gate::Admission;
+use crate::request_body::{PolledFrame, hint_with};
 use crate::settlement::BodySettlement;
 
 pin_project! {
@@ -19,6 +21,8 @@ pin_project! {
         kind: BodyKind<B>,
         // Dropped when the body has ended, even if the body itself is kept.
         pass: BodyPass,
+        // The pace of a body whose bytes are charged.
+        pace: Option<Box<BodyPace>>,
     }
 }
 
@@ -43,14 +47,23 @@ pin_project! {
 
 impl<B> GatedBody<B> {
     pub(crate) fn inner(body: B, pass: BodyPass) -> GatedBody<B> {
-        GatedBody { kind: BodyKind::Inner { body }, pass }
+        GatedBody { kind: BodyKind::Inner { body }, pass, pace: None }
+    }
+
+    pub(crate) fn paced(self, pace: Option<Box<BodyPace>>) -> GatedBody<B> {
+        GatedBody { pace, ..self }
     }
 
     pub(crate) fn own(text: Bytes) -> GatedBody<B> {
         GatedBody {
             kind: BodyKind::Own { text: Some(text).filter(|text| !text.is_empty()) },
             pass: BodyPass::None,
+            pace: None,
         }
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.pace.as_ref().map_or(0, |pace| pace.held_bytes())
     }
 }
 
@@ -76,9 +89,49 @@ where
     type Error = B::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        loop {
+            if let Some(pace) = self.as_mut().project().pace
+                && let Some(piece) = ready!(pace.poll_piece(cx))
+            {
+                return Poll::Ready(Some(Ok(Frame::data(piece.into()))));
+            }
+            let frame = ready!(self.as_mut().poll_unpaced(cx));
+            let Some(pace) = self.as_mut().project().pace else { return Poll::Ready(frame) };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(mut data))) => pace.hold(&mut data),
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            BodyKind::Inner { body } => body.is_end_stream() && self.held_bytes() == 0,
+            BodyKind::Own { text } => text.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            BodyKind::Inner { body } => hint_with(body.size_hint(), self.held_bytes()),
+            BodyKind::Own { text } => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
+            }
+        }
+    }
+}
+
+impl<B: Body> GatedBody<B>
+where
+    B::Data: From<Bytes>,
+{
+    /// The next frame of the inner body, which the settlement sees, or of the layer's own.
+    fn poll_unpaced(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<B> {
         let this = self.project();
         match this.kind.project() {
             KindProjected::Inner { mut body } => {
@@ -112,22 +165,6 @@ where
             }
             KindProjected::Own { text } => {
                 Poll::Ready(text.take().map(|text| Ok(Frame::data(text.into()))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            BodyKind::Inner { body } => body.is_end_stream(),
-            BodyKind::Own { text } => text.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            BodyKind::Inner { body } => body.size_hint(),
-            BodyKind::Own { text } => {
-                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
         }
     }

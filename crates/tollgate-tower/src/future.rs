@@ -147,7 +147,8 @@ where
                 StateProjected::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(cx));
                     let (request, mut inner) = waiting.request.take().expect(POLLED_ONCE);
-                    let held = std::mem::take(&mut waiting.held);
+                    let mut held = std::mem::take(&mut waiting.held);
+                    held.begin();
                     RequestState::Inner { future: inner.call(request), held }
                 }
                 StateProjected::Inner { future, held } => {

@@ -47,6 +47,12 @@ pub trait Gate: Send + Sync + 'static {
         let _ = question;
         None
     }
+
+    /// Returns true if an admission may have a [pacer](Admission::body_pacer). The bodies of requests are paced
+    /// behind a [`RequestBodyLayer`](crate::RequestBodyLayer).
+    fn paces_bodies(&self) -> bool {
+        false
+    }
 }
 
 /// An answer that is ready, or one to wait for.
@@ -234,9 +240,17 @@ pub trait Admission: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Notes that the work begins now: a delay after the verdict is over.
+    fn begin(&mut self) {}
+
     /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it
     /// passes the response on.
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;
+
+    /// Adds what the server has to know about a connection that becomes a tunnel to the extensions of its response.
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        let _ = extensions;
+    }
 
     /// Returns true if the cost is in the body, so that the layer shows it: [`see`](Admission::see) and
     /// [`end_body`](Admission::end_body) are called only then.
@@ -258,6 +272,11 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// gone before the end. The end of the body waits for the returned future.
     fn end_body(&mut self, is_complete: bool) -> Option<BoxFuture<()>> {
         let _ = is_complete;
+        None
+    }
+
+    /// The pacer of the bodies of the request and its response, if their bytes are charged.
+    fn body_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
         None
     }
 
@@ -284,4 +303,39 @@ pub trait RequestBodyReader: Send {
 
     /// Ends the body, and puts the findings into the extensions of the request, where the gate finds them.
     fn finish(self: Box<Self>, extensions: &mut Extensions);
+}
+
+/// Charges the pieces of the bodies of one request as they pass.
+pub trait BodyPacer: fmt::Debug + Send + Sync {
+    /// The most bytes of one piece: longer ones are split.
+    fn piece_bytes_max(&self) -> u64;
+
+    /// Charges the next piece, before it passes. If `can_wait` is false, it passes at once.
+    fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer;
+}
+
+/// The answer of a pacer that is ready, or one to wait for.
+pub enum PieceAnswer {
+    /// The turn is known.
+    Now(PieceTurn),
+    /// The turn needs a wait, for example for a remote store.
+    Later(BoxFuture<PieceTurn>),
+}
+
+impl fmt::Debug for PieceAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PieceAnswer::Now(_) => "Now",
+            PieceAnswer::Later(_) => "Later",
+        })
+    }
+}
+
+/// The turn of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceTurn {
+    /// The piece is charged, and passes after this wait.
+    PassAfter(Wait),
+    /// The piece is not charged, because others are ahead: ask again after this wait.
+    AskAgainAfter(Wait),
 }

@@ -234,7 +234,8 @@ impl RateLimitLayer {
         self.with(|config| config.background = Some(Arc::new(background)))
     }
 
-    /// A layer that reads the bodies of requests whose cost is estimated by them, to be put around this one.
+    /// A layer to be put around this one: it reads the bodies of requests whose cost is estimated by them, and charges and
+    /// paces those under `cost: bytes`. Without it, only the bodies of responses are charged by their bytes.
     pub fn request_body(&self) -> RequestBodyLayer {
         RequestBodyLayer::new(Arc::clone(&self.config))
     }
@@ -285,6 +286,16 @@ impl LayerConfig {
         question: &GateRequest,
     ) -> Option<Box<dyn RequestBodyReader>> {
         self.gate.request_body_reader(question)
+    }
+
+    /// Returns true if the bodies of requests may have to be paced.
+    pub(crate) fn paces_bodies(&self) -> bool {
+        self.gate.paces_bodies()
+    }
+
+    /// Returns true if the layer can delay requests and bodies.
+    pub(crate) fn can_sleep(&self) -> bool {
+        self.wait.is_some()
     }
 
     /// Ends a settlement that nothing waits for.

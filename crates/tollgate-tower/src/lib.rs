@@ -72,6 +72,7 @@ pub mod service;
 pub mod future;
 
 pub mod body;
+mod body_pace;
 
 pub mod warning;
 
@@ -90,6 +91,8 @@ pub use keyed_gate::{KeyedGate, WithoutKey};
 pub use layer::{PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
 pub use request_body::{ReplayedBody, RequestBodyLayer};
+#[cfg(feature = "rules")]
+pub use rules::WebSocketRules;
 pub use service::RateLimit;
 pub use settlement::AdmissionGuard;
 pub use warning::Warning;

@@ -3,7 +3,7 @@
 //! It goes around the [`RateLimitLayer`](crate::RateLimitLayer) that made it. Requests that no such rule applies to pass
 //! through untouched. Others wait until their body has been read, which the server must bound in time, and go
 //! on with the same frames. A body that is too long is not read to its end, so the estimate falls back, and the rest
-//! of it streams.
+//! of it streams. Bodies under a rule with `cost: bytes` are charged and paced as they stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,13 +13,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use http::{Request, request};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::body_pace::RequestPace;
 use crate::gate::RequestBodyReader;
 use crate::layer::LayerConfig;
 
@@ -88,19 +89,25 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let is_readable = {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let (has_body, is_readable) = {
             let body = request.body();
-            !body.is_end_stream() && body.size_hint().lower() <= REQUEST_BODY_BYTES_MAX
+            (!body.is_end_stream(), body.size_hint().lower() <= REQUEST_BODY_BYTES_MAX)
         };
-        if !is_readable {
-            let future = self.inner.call(request.map(ReplayedBody::direct));
+        let pace = (has_body && self.config.paces_bodies()).then(|| {
+            let pace = Box::new(RequestPace::new(&self.config));
+            request.extensions_mut().insert(pace.slot());
+            pace
+        });
+        if !has_body || !is_readable {
+            let future = self.inner.call(request.map(|body| ReplayedBody::direct(body, pace)));
             return RequestBodyFuture { state: ReadingState::Calling { future } };
         }
         let (head, body) = request.into_parts();
         let (head, reader) = self.reader(head);
         let Some(reader) = reader else {
-            let future = self.inner.call(Request::from_parts(head, ReplayedBody::direct(body)));
+            let body = ReplayedBody::direct(body, pace);
+            let future = self.inner.call(Request::from_parts(head, body));
             return RequestBodyFuture { state: ReadingState::Calling { future } };
         };
         let clone = self.inner.clone();
@@ -110,6 +117,7 @@ where
             head,
             body: BufferedBody::new(body),
             reader,
+            pace,
         });
         RequestBodyFuture { state: ReadingState::Reading { reading: Some(reading) } }
     }
@@ -149,6 +157,7 @@ struct ReadingRequest<S, B: Body> {
     head: request::Parts,
     body: BufferedBody<B>,
     reader: Box<dyn RequestBodyReader>,
+    pace: Option<Box<RequestPace>>,
 }
 
 impl<S, B> Future for RequestBodyFuture<S, B, S::Future>
@@ -167,11 +176,11 @@ where
                     let request = reading.as_mut().expect("it is taken once, when it is read");
                     let is_whole = ready!(request.body.poll_read(&mut *request.reader, cx));
                     let request = reading.take().expect("it was there just now");
-                    let ReadingRequest { mut inner, mut head, body, reader } = *request;
+                    let ReadingRequest { mut inner, mut head, body, reader, pace } = *request;
                     if is_whole {
                         reader.finish(&mut head.extensions);
                     }
-                    let body = ReplayedBody { kind: ReplayKind::Buffered { body } };
+                    let body = ReplayedBody { kind: ReplayKind::Buffered { body }, pace };
                     let future = inner.call(Request::from_parts(head, body));
                     state.set(ReadingState::Calling { future });
                 }
@@ -199,7 +208,7 @@ struct BufferedBody<B: Body> {
 }
 
 /// The next frame of a body.
-type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
+pub(crate) type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
 
 impl<B: Body> BufferedBody<B> {
     fn new(body: B) -> BufferedBody<B> {
@@ -266,6 +275,8 @@ pin_project! {
     pub struct ReplayedBody<B: Body> {
         #[pin]
         kind: ReplayKind<B>,
+        // The pace of a body whose bytes may be charged.
+        pace: Option<Box<RequestPace>>,
     }
 }
 
@@ -278,26 +289,56 @@ pin_project! {
 }
 
 impl<B: Body> ReplayedBody<B> {
-    fn direct(body: B) -> ReplayedBody<B> {
-        ReplayedBody { kind: ReplayKind::Direct { body } }
+    fn direct(body: B, pace: Option<Box<RequestPace>>) -> ReplayedBody<B> {
+        ReplayedBody { kind: ReplayKind::Direct { body }, pace }
     }
-}
 
-impl<B: Body> Body for ReplayedBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+    fn held_bytes(&self) -> u64 {
+        self.pace.as_ref().map_or(0, |pace| pace.held_bytes())
+    }
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_unpaced(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<B> {
         match self.project().kind.project() {
             ReplayProjected::Direct { body } => body.poll_frame(cx),
             ReplayProjected::Buffered { body } => body.poll_frame(cx),
         }
     }
+}
+
+impl<B: Body> Body for ReplayedBody<B>
+where
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        loop {
+            let pace = self.as_mut().project().pace.as_mut().and_then(|pace| pace.pace());
+            if let Some(pace) = pace
+                && let Some(piece) = ready!(pace.poll_piece(cx))
+            {
+                return Poll::Ready(Some(Ok(Frame::data(piece.into()))));
+            }
+            let frame = ready!(self.as_mut().poll_unpaced(cx));
+            let pace = self.as_mut().project().pace.as_mut().and_then(|pace| pace.pace());
+            let Some(pace) = pace else { return Poll::Ready(frame) };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(mut data))) => pace.hold(&mut data),
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
+        if self.held_bytes() > 0 {
+            return false;
+        }
         match &self.kind {
             ReplayKind::Direct { body } => body.is_end_stream(),
             ReplayKind::Buffered { body: BufferedBody { frames, error, rest, .. } } => {
@@ -309,17 +350,24 @@ impl<B: Body> Body for ReplayedBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         let (bytes, rest) = match &self.kind {
-            ReplayKind::Direct { body } => return body.size_hint(),
-            ReplayKind::Buffered { body } => (body.bytes, &body.rest),
+            ReplayKind::Direct { body } => (0, body.size_hint()),
+            ReplayKind::Buffered { body } => {
+                let rest = body.rest.as_ref();
+                (body.bytes, rest.map_or(SizeHint::with_exact(0), |rest| rest.size_hint()))
+            }
         };
-        let rest = rest.as_ref().map_or(SizeHint::with_exact(0), |rest| rest.size_hint());
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(bytes));
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper.saturating_add(bytes));
-        }
-        hint
+        hint_with(rest, bytes + self.held_bytes())
     }
+}
+
+/// The size of a body, of which so many bytes more are still to come.
+pub(crate) fn hint_with(rest: SizeHint, bytes: u64) -> SizeHint {
+    let mut hint = SizeHint::new();
+    hint.set_lower(rest.lower().saturating_add(bytes));
+    if let Some(upper) = rest.upper() {
+        hint.set_upper(upper.saturating_add(bytes));
+    }
+    hint
 }
 
 impl<B: Body> fmt::Debug for ReplayedBody<B> {

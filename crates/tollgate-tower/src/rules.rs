@@ -17,19 +17,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use tollgate::headers::escape_non_utf8;
-use tollgate::{Clock, Micros};
+use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressSource;
 use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
-    Answer, Ask, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity, InfallibleStore,
-    MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer, ReservationId,
-    ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, expect_ready,
+    Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
+    InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
+    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits,
+    WorkOutcome, expect_ready,
 };
 
 use crate::charge::ChargeStands;
 use crate::gate::{
-    Admission, AdmittedResponse, BoxFuture, DecisionDetails, Gate, GateAnswer, GateRequest,
-    GateVerdict, RequestBodyReader, SleepFn,
+    Admission, AdmittedResponse, BodyPacer, BoxFuture, DecisionDetails, Gate, GateAnswer,
+    GateRequest, GateVerdict, PieceAnswer, PieceTurn, RequestBodyReader, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::refusal::CustomRefusal;
@@ -97,6 +98,10 @@ where
         let reader =
             rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
         Some(Box::new(RequestNumbersReader(reader)))
+    }
+
+    fn paces_bodies(&self) -> bool {
+        self.rules().counts_bytes()
     }
 }
 
@@ -178,15 +183,28 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     reserved: ReservationAnswer,
     sleep: Option<&Arc<SleepFn>>,
 ) -> GateVerdict {
-    let ReservationAnswer { answer, id, reads_response, departure } = reserved;
+    let ReservationAnswer { answer, id, reads_response, measures_latency, departure, websocket } =
+        reserved;
     let departure = departure.zip(sleep).map(|(departure, sleep)| {
         let (gatekeeper, sleep) = (Arc::clone(gatekeeper), Arc::clone(sleep));
         let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
         Box::pin(departing) as BoxFuture<()>
     });
+    let counts_bytes = answer.rules().counts_bytes();
+    let websocket = WebSocketRules(websocket);
     let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
-        let admission = RulesAdmission { gatekeeper, id, reads_response, metered: None };
+        let by_bytes = counts_bytes.then(|| RulesPacer::new(&gatekeeper, id)).flatten();
+        let began_at = measures_latency.then(|| gatekeeper.now());
+        let admission = RulesAdmission {
+            gatekeeper,
+            id,
+            reads_response,
+            metered: None,
+            by_bytes,
+            began_at,
+            websocket,
+        };
         Box::new(admission) as Box<dyn Admission>
     });
     tell(question, &answer).holding(pass).departing(departure)
@@ -302,9 +320,28 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     reads_response: bool,
     /// Charges that the body settles.
     metered: Option<MeteredCharges>,
+    /// Charges of both bodies.
+    by_bytes: Option<Arc<RulesPacer<S, C>>>,
+    /// Beginning of the work, if its time is to be measured and was not yet.
+    began_at: Option<Micros>,
+    websocket: WebSocketRules,
 }
 
+/// The limits on the WebSocket that a request opens, by rule, in the extensions of its response. The layer does not see the
+/// frames: the server that runs the connection enforces them.
+#[derive(Clone, Debug, Default)]
+pub struct WebSocketRules(pub Vec<Arc<WebSocketLimits>>);
+
 impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
+    /// Reports the outcome of measured work, once.
+    fn measure(&mut self, outcome: impl FnOnce(Wait) -> Option<WorkOutcome>) {
+        let Some(began_at) = self.began_at.take() else { return };
+        let now = self.gatekeeper.now();
+        if let Some(outcome) = outcome(began_at.until(now)) {
+            self.gatekeeper.measure(self.id, outcome, now);
+        }
+    }
+
     /// Settles charges: at once over a store in this process, otherwise by the returned future.
     fn settle_charges(&self, due: SettlementCharges, now: Micros) -> Option<BoxFuture<()>> {
         let gatekeeper = Arc::clone(&self.gatekeeper);
@@ -317,8 +354,13 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         self.reads_response
     }
 
+    fn begin(&mut self) {
+        self.began_at = self.began_at.map(|_| self.gatekeeper.now());
+    }
+
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
         let AdmittedResponse { head, cost, is_tunnel, .. } = *response;
+        self.measure(|waited| work_outcome(head.status, is_tunnel, waited));
         if cost.is_none() && head.extensions.get::<ChargeStands>().is_some() {
             return None;
         }
@@ -329,6 +371,12 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;
         self.metered = due.metered;
         self.settle_charges(due.known, now)
+    }
+
+    fn describe_tunnel(&mut self, extensions: &mut Extensions) {
+        if !self.websocket.0.is_empty() {
+            extensions.insert(std::mem::take(&mut self.websocket));
+        }
     }
 
     fn wants_body(&self) -> bool {
@@ -353,13 +401,31 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         self.settle_charges(due, self.gatekeeper.now())
     }
 
-    fn give_back(self: Box<Self>) -> Option<BoxFuture<()>> {
+    fn body_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        self.by_bytes.clone().map(|pacer| pacer as Arc<dyn BodyPacer>)
+    }
+
+    fn give_back(mut self: Box<Self>) -> Option<BoxFuture<()>> {
+        self.began_at = None;
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
         let now = gatekeeper.now();
         poll_once(async move {
             // If the reservation has expired, the charge stands.
             let _ = gatekeeper.cancel_by(id, now).await;
         })
+    }
+}
+
+/// The outcome of work by the status of its response. A failure that is not due to load has no meaningful time, and
+/// neither has a tunnel.
+fn work_outcome(status: StatusCode, is_tunnel: bool, waited: Wait) -> Option<WorkOutcome> {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Some(WorkOutcome::Overloaded)
+        }
+        StatusCode::TOO_MANY_REQUESTS => None,
+        status if status.is_server_error() || is_tunnel => None,
+        _ => Some(WorkOutcome::Answered(waited)),
     }
 }
 
@@ -372,6 +438,7 @@ fn poll_once(future: impl Future<Output = ()> + Send + 'static) -> Option<BoxFut
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S, C> {
     fn drop(&mut self) {
+        self.measure(|waited| Some(WorkOutcome::Abandoned(waited)));
         self.gatekeeper.end(self.id);
     }
 }
@@ -379,6 +446,47 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S
 impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesAdmission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesAdmission").finish_non_exhaustive()
+    }
+}
+
+/// Charges the bodies of a request under rules that count bytes.
+struct RulesPacer<S: InfallibleStore + 'static, C: Clock + 'static> {
+    gatekeeper: Arc<Gatekeeper<S, C>>,
+    charges: BodyCharges,
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesPacer<S, C> {
+    fn new(gatekeeper: &Arc<Gatekeeper<S, C>>, id: ReservationId) -> Option<Arc<Self>> {
+        let charges = gatekeeper.body_charges(id)?;
+        Some(Arc::new(RulesPacer { gatekeeper: Arc::clone(gatekeeper), charges }))
+    }
+
+    async fn turn(&self, bytes: u64, can_wait: bool) -> PieceTurn {
+        let now = self.gatekeeper.clock_instant(self.gatekeeper.now());
+        let decision = self.gatekeeper.charge_piece(&self.charges, bytes, can_wait, now).await;
+        match decision.allowed() {
+            true => PieceTurn::PassAfter(decision.delay()),
+            false => PieceTurn::AskAgainAfter(decision.retry_after()),
+        }
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> BodyPacer for RulesPacer<S, C> {
+    fn piece_bytes_max(&self) -> u64 {
+        self.charges.piece_bytes_max()
+    }
+
+    fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer {
+        if self.gatekeeper.answers_at_once() {
+            return PieceAnswer::Now(expect_ready(self.turn(bytes, can_wait)));
+        }
+        PieceAnswer::Later(Box::pin(async move { self.turn(bytes, can_wait).await }))
+    }
+}
+
+impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesPacer<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesPacer").field("charges", &self.charges).finish_non_exhaustive()
     }
 }
 

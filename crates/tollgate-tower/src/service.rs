@@ -10,6 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::{BodyPass, GatedBody};
+use crate::body_pace::{BodyPace, PacerSlot};
 use crate::decision::GateDecision;
 use crate::future::{DeferredRequest, ResponseFuture};
 use crate::gate::{Admission, AdmittedResponse, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
@@ -113,6 +114,11 @@ pub(crate) fn next_step(
             // A compressed body cannot be read on its way.
             head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
+        if let Some(slot) = head.extensions.remove::<PacerSlot>()
+            && let Some(pacer) = admission.body_pacer()
+        {
+            slot.fill(pacer);
+        }
         let is_connect = head.method == Method::CONNECT;
         SettlingAdmission { admission, config: Arc::clone(config), is_connect }
     });
@@ -152,6 +158,13 @@ struct SettlingAdmission {
 }
 
 impl AdmittedRequest {
+    /// Notes that the work begins after a delay.
+    pub(crate) fn begin(&mut self) {
+        if let Some(settling) = &mut self.admission {
+            settling.admission.begin();
+        }
+    }
+
     /// Refunds the charge, because the work is never begun.
     pub(crate) fn give_back(&mut self) {
         if let Some(SettlingAdmission { admission, config, .. }) = self.admission.take()
@@ -168,18 +181,25 @@ impl AdmittedRequest {
         response: Response<R>,
     ) -> (Response<GatedBody<R>>, Option<PendingSettlement>) {
         let (mut head, body) = response.into_parts();
-        let (mut pass, mut pending) = (BodyPass::None, None);
+        let (mut pass, mut pending, mut pace) = (BodyPass::None, None, None);
         if let Some(settling) = self.admission {
+            pace = settling.body_pace();
             (pass, pending) = settling.finish_head(&mut head, &body);
         }
         if let Some(decision) = self.decision {
             write_headers(&mut head, decision);
         }
-        (Response::from_parts(head, GatedBody::inner(body, pass)), pending)
+        (Response::from_parts(head, GatedBody::inner(body, pass).paced(pace)), pending)
     }
 }
 
 impl SettlingAdmission {
+    /// The pace of the body of the response, if its bytes are charged.
+    fn body_pace(&self) -> Option<Box<BodyPace>> {
+        let pacer = self.admission.body_pacer()?;
+        Some(Box::new(BodyPace::new(pacer, Arc::clone(&self.config))))
+    }
+
     /// Settles by the head of the response. Returns what the body holds, and a settlement to await.
     fn finish_head(
         self,
@@ -195,6 +215,7 @@ impl SettlingAdmission {
         let wants_body = admission.wants_body();
         if is_tunnel {
             let ending = wants_body.then(|| admission.end_body(true)).flatten();
+            admission.describe_tunnel(&mut head.extensions);
             head.extensions.insert(AdmissionGuard::new(admission));
             return (
                 BodyPass::None,

@@ -33,6 +33,9 @@ mod resp_commands;
 mod response;
 #[path = "../source.rs"]
 mod source;
+#[path = "../../../crates/tollgate-cli/src/data_plane/gateway/websocket/frame.rs"]
+mod websocket_frame;
+mod websocket_frames;
 
 use facts::escape_non_utf8;
 
@@ -41,3 +44,4 @@ pub use grpc::grpc;
 pub use json_body::json_body;
 pub use plain_requests::plain_requests;
 pub use resp_commands::resp_commands;
+pub use websocket_frames::websocket_frames;

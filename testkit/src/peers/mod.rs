@@ -74,13 +74,13 @@ pub fn python_path() -> PathBuf {
     installed("python/redis").parent().expect("it lies in a folder").to_owned()
 }
 
-/// The folder that `python3` needs in `PYTHONPATH` to import `uvicorn` and `starlette`.
+/// The folder that `python3` needs in `PYTHONPATH` to import `uvicorn`, `starlette` and `websockets`.
 #[must_use]
 pub fn applications_path() -> PathBuf {
     installed("applications/starlette").parent().expect("it lies in a folder").to_owned()
 }
 
-/// The folder that `node` needs in `NODE_PATH` to require `ioredis`.
+/// The folder that `node` needs in `NODE_PATH` to require `ioredis` and `ws`.
 #[must_use]
 pub fn node_path() -> PathBuf {
     installed("node/node_modules/ioredis").parent().expect("it lies in a folder").to_owned()

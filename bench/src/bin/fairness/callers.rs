@@ -18,6 +18,9 @@ const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(5);
 /// The longest wait for a response. A response that takes longer counts as none.
 const RESPONSE_MAX: Duration = Duration::from_secs(10);
 
+/// The time before responses to greedy callers count.
+const WARM_UP: Duration = Duration::from_secs(1);
+
 /// One caller of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchCaller {
@@ -57,7 +60,8 @@ pub(crate) fn run(
     LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::from_std(listener)?;
         let upstream = tokio::task::spawn_local(serve_upstream(listener));
-        let end = Instant::now() + duration;
+        let counts_from = Instant::now() + WARM_UP;
+        let end = counts_from + duration;
         let mut tasks = Vec::new();
         for (number, caller) in callers.iter().enumerate() {
             let connections = match caller.behaviour {
@@ -69,7 +73,8 @@ pub(crate) fn run(
                 let record = move |change: &dyn Fn(&mut CallerResult)| {
                     change(&mut results.borrow_mut()[number]);
                 };
-                let sender = CallerConnection { proxy, caller: caller.clone(), number, end };
+                let sender =
+                    CallerConnection { proxy, caller: caller.clone(), number, counts_from, end };
                 tasks.push(tokio::task::spawn_local(sender.send_all(record)));
             }
         }
@@ -87,10 +92,16 @@ struct CallerConnection {
     proxy: SocketAddr,
     caller: BenchCaller,
     number: usize,
+    /// The instant from which the responses to greedy callers count.
+    counts_from: Instant,
     end: Instant,
 }
 
 impl CallerConnection {
+    fn is_greedy(&self) -> bool {
+        matches!(self.caller.behaviour, CallerBehaviour::Greedy { .. })
+    }
+
     async fn send_all(self, record: impl Fn(&dyn Fn(&mut CallerResult))) -> io::Result<()> {
         let request = format!(
             "GET /api/items HTTP/1.1\r\nhost: bench\r\nx-user: {}\r\nx-tier: {}\r\n\r\n",
@@ -106,11 +117,13 @@ impl CallerConnection {
             }
             let begun = Instant::now();
             let status = timeout(RESPONSE_MAX, exchange(&mut stream, &request)).await;
-            let wait = begun.elapsed();
+            let (wait, is_greedy) = (begun.elapsed(), self.is_greedy());
+            // All greedy connections begin at once, and each has a request under way at the end.
+            let is_counted = !is_greedy || (self.counts_from..self.end).contains(&Instant::now());
             match status {
                 Ok(Ok(status)) => record(&|result| {
                     result.sent += 1;
-                    if status == 200 {
+                    if status == 200 && is_counted {
                         result.served += 1;
                         result.waits.push(wait);
                     }
@@ -120,7 +133,6 @@ impl CallerConnection {
                     stream = BufReader::new(TcpStream::connect(self.proxy).await?);
                 }
             }
-            let is_greedy = matches!(self.caller.behaviour, CallerBehaviour::Greedy { .. });
             if is_greedy && !matches!(status, Ok(Ok(200))) {
                 sleep(PAUSE_AFTER_REFUSAL).await;
             }

@@ -27,12 +27,12 @@ impl ControlPlane {
         let listed: Vec<Value> = rules
             .tallies()
             .zip(rules.wait_tallies())
-            .map(|((one, tally), (_, waits))| {
-                let mut listed = rule_json(&rules, one, tally);
-                if one.can_wait() {
-                    listed["waits"] = waits_json(&waits.figures());
+            .map(|((rule, tally), (_, waits))| {
+                let mut entry = rule_json(&rules, rule, tally);
+                if rule.can_wait() {
+                    entry["waits"] = waits_json(&waits.figures());
                 }
-                listed
+                entry
             })
             .collect();
         let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
@@ -180,6 +180,7 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     json!({
         "name": &*rule.name,
         "key": rule.key.to_string(),
+        "concurrency": rule.concurrency.as_ref().map(|bound| &*bound.text),
         "limits": texts(rule.limits.plain()),
         "tiers": tiers,
         "mode": mode(rule.mode),
@@ -189,13 +190,14 @@ fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
     })
 }
 
-/// The requests of a rule that wait now, and the waits that have ended.
+/// The requests of a rule that wait, and the ends of earlier waits.
 fn waits_json(figures: &WaitFigures) -> Value {
-    let ended = WaitOutcome::ALL.map(|one| (one.name().into(), figures.count(one).into()));
-    let mut waits = Map::from_iter(ended);
-    waits.insert("waiting".into(), figures.waiting.into());
-    waits.insert("waited_ms".into(), (figures.sum_us / 1_000).into());
-    Value::Object(waits)
+    let ends = WaitOutcome::ALL.map(|end| (end.name().into(), figures.count(end).into()));
+    let admitted: u64 = figures.buckets.iter().sum();
+    let mut waits = Value::Object(Map::from_iter(ends));
+    waits["waiting"] = figures.waiting.into();
+    waits["mean_ms"] = (figures.sum_us / admitted.max(1) / 1_000).into();
+    waits
 }
 
 /// A mode as in a rules file; a share as its percentage.

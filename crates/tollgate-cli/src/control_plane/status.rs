@@ -2,7 +2,9 @@
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
+use tollgate::Wait;
 use tollgate_redis::SharedStats;
+use tollgate_rules::AdaptiveBoundReport;
 
 use super::{ControlPlane, health, rules};
 use crate::listeners::response_body::ResponseBody;
@@ -34,9 +36,17 @@ impl ControlPlane {
                 "refused": outcomes.refused.iter().sum::<u64>(),
             },
             "reservations": self.gatekeeper.stats().reservations,
+            "adaptive_concurrency": self.gatekeeper.adaptive_bounds().iter().map(adaptive_bound_json).collect::<Value>(),
+            "waiting": self.requests_waiting(),
             "connections": Value::Object(connections.collect()),
         });
         reply::json(StatusCode::OK, document.to_string())
+    }
+
+    /// Number of requests that wait in queues.
+    fn requests_waiting(&self) -> usize {
+        let rules = self.gatekeeper.rules();
+        rules.wait_tallies().map(|(_, tally)| tally.figures().waiting).sum()
     }
 
     fn rules_status(&self) -> Value {
@@ -100,6 +110,18 @@ impl ControlPlane {
         }
         status
     }
+}
+
+fn adaptive_bound_json(bound: &AdaptiveBoundReport) -> Value {
+    let ms = |wait: Wait| wait.as_micros().map(|micros| micros as f64 / 1e3);
+    json!({
+        "rule": &*bound.rule,
+        "keys": bound.keys,
+        "limit": bound.limit,
+        "in_flight": bound.in_flight,
+        "base_latency_ms": ms(bound.base_latency),
+        "latency_ms": ms(bound.mean_latency),
+    })
 }
 
 fn store_json(figures: &StoreFigures<'_>) -> Value {

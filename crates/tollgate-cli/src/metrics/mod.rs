@@ -15,8 +15,8 @@ mod waits;
 
 use std::sync::Arc;
 
-use tollgate::Micros;
-use tollgate_rules::{RuleSet, SettlementOutcome, SettlementTally, Verdict};
+use tollgate::{Micros, Wait};
+use tollgate_rules::{AdaptiveBoundReport, RuleSet, SettlementOutcome, SettlementTally, Verdict};
 
 use crate::listeners::connection_caps::ConnectionCaps;
 use crate::listeners::service::ListenerMetrics;
@@ -144,6 +144,7 @@ impl Metrics {
         .sample(&[("result", "verified")], tokens.verified)
         .sample(&[("result", "rejected")], tokens.rejected);
         settlements(page, self.gatekeeper.settlements());
+        adaptive_concurrency(page, &self.gatekeeper.adaptive_bounds());
     }
 
     fn store(&self, page: &mut MetricsPage) {
@@ -279,6 +280,46 @@ fn settlements(page: &mut MetricsPage, tally: &SettlementTally) {
         tally.broken(),
         "Responses that ended early and were settled by the part that was seen.",
     );
+}
+
+/// The bounds that are found by latency. Bound: the rules with an adaptive bound among 1,024 keys, and at most
+/// [`RULES_MAX`].
+fn adaptive_concurrency(page: &mut MetricsPage, bounds: &[AdaptiveBoundReport]) {
+    let bounds = &bounds[..bounds.len().min(RULES_MAX)];
+    if bounds.is_empty() {
+        // A family needs a sample.
+        return;
+    }
+    let mut family = |name, help, value: fn(&AdaptiveBoundReport) -> MetricValue| {
+        let mut family = page.family(name, MetricKind::Gauge, help);
+        for bound in bounds {
+            family.sample(&[("rule", &bound.rule)], value(bound));
+        }
+    };
+    family(
+        "tollgate_concurrency_limit",
+        "Adaptive bound on requests in flight, by rule; the sum of the rule's keys.",
+        |bound| bound.limit.into(),
+    );
+    family(
+        "tollgate_concurrency_in_flight",
+        "Requests in flight under an adaptive bound, by rule.",
+        |bound| bound.in_flight.into(),
+    );
+    family(
+        "tollgate_concurrency_latency_seconds",
+        "Mean time to the head of the response under an adaptive bound, by rule; the slowest of its keys.",
+        |bound| seconds(bound.mean_latency),
+    );
+    family(
+        "tollgate_concurrency_base_latency_seconds",
+        "The same without a queue at the upstream, as last measured.",
+        |bound| seconds(bound.base_latency),
+    );
+}
+
+fn seconds(wait: Wait) -> MetricValue {
+    MetricValue::Micros(wait.as_micros().unwrap_or(0))
 }
 
 fn reloads(page: &mut MetricsPage, status: &RulesStatus, rules: usize) {

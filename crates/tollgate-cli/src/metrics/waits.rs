@@ -25,6 +25,10 @@ pub(super) fn write(page: &mut MetricsPage, rules: &RuleSet) {
     if others != WaitFigures::default() {
         own.push((OTHER_RULES, others));
     }
+    if own.is_empty() {
+        // No rule lets requests wait, and a family needs a sample.
+        return;
+    }
     let help = "Requests that wait now, by rule.";
     let mut waiting = page.family("tollgate_waiting", MetricKind::Gauge, help);
     for (rule, figures) in &own {

@@ -78,6 +78,11 @@ impl Http1Connection {
         Ok((sender, tokio::spawn(async { drop(driver.await) }).abort_handle()))
     }
 
+    /// Ends the HTTP part of a connection that has switched to another protocol. Its permit counts the tunnel.
+    pub(crate) fn into_permit(mut self) -> Option<PoolPermit> {
+        self.permit.take()
+    }
+
     /// The id of the server.
     pub(super) fn server_id(&self) -> u64 {
         self.server.id

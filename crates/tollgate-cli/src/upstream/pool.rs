@@ -74,7 +74,7 @@ impl ServerPool {
 
 /// The right to use a connection to a server. It is passed to the first request that waits when it is dropped.
 #[derive(Debug)]
-pub(super) struct PoolPermit {
+pub(crate) struct PoolPermit {
     server: u64,
     /// False once it was given back.
     counts: bool,

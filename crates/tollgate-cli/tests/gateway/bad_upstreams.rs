@@ -283,7 +283,7 @@ fn only_an_offered_switch_becomes_a_tunnel() {
     let upstream = RawUpstream::start(|conversation| {
         let head = conversation.read_head()?;
         let protocol = match head.split(' ').nth(1) {
-            Some("/offered") => "upgrade: websocket\r\n",
+            Some("/offered") => "upgrade: chat\r\n",
             Some("/other") => "upgrade: other\r\n",
             _ => "",
         };
@@ -294,7 +294,7 @@ fn only_an_offered_switch_becomes_a_tunnel() {
     let gateway = GatewayProcess::start(upstream.address(), COUNTING_RULES);
     let ask = |target: &str| {
         let mut client = WireClient::connect(gateway.address());
-        let fields = "host: app\r\nconnection: upgrade\r\nupgrade: websocket\r\n";
+        let fields = "host: app\r\nconnection: upgrade\r\nupgrade: chat\r\n";
         client.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n").as_bytes());
         client
     };

@@ -1,7 +1,9 @@
 //! The gateway as a black box: the real program between hostile or ordinary clients and real or broken upstreams.
 
+mod adaptive;
 mod applications;
 mod bad_upstreams;
+mod body_rates;
 mod corpus;
 mod corpus_reader;
 mod fair;
@@ -21,4 +23,8 @@ mod shaping;
 mod spellings;
 mod streams;
 mod upstream_timeouts;
+mod websocket_clients;
+mod websocket_limits;
+mod websocket_load;
+mod websocket_wire;
 mod wire_client;

@@ -38,7 +38,8 @@ pub(super) fn read<'a>(
     let consistency = consistency(context, node);
     let store = store(context, node);
     let fair = optional(node.get("fair"), |node| shaping::fair(context, node, tiers));
-    let websocket = optional(node.get("websocket"), |node| shaping::websocket(context, node));
+    let websocket =
+        optional(node.get("websocket"), |node| shaping::websocket(context, node, rule_name));
     let (name, (specs, limits)) = (name?, limits?);
     let rule = Rule {
         condition: when?,

@@ -76,6 +76,7 @@ pub(super) fn fair(
 pub(super) fn websocket(
     context: CompileContext<'_>,
     node: &YamlNode,
+    rule: &str,
 ) -> Option<Arc<WebSocketLimits>> {
     let time = |field| optional(node.get(field), |node| context.read(node, quantities::duration));
     let messages = optional(node.get("messages"), |node| {
@@ -98,7 +99,9 @@ pub(super) fn websocket(
     }
     let connections = node.get("connections").and_then(YamlNode::whole);
     Some(Arc::new(WebSocketLimits {
-        connections: connections.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
+        connections: connections.map(|number| {
+            Concurrency::connections(rule, u32::try_from(number).unwrap_or(u32::MAX))
+        }),
         messages: messages?,
         bytes: bytes?,
         message_bytes: message_bytes?,

@@ -8,7 +8,10 @@ use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
-use super::{ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError};
+use super::adaptive_bounds::{AdaptiveBoundReport, AdaptiveBounds, WorkOutcome};
+use super::{
+    Binding, ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError, websocket_limits,
+};
 use crate::facts::Facts;
 use crate::normalized_facts::network_of;
 use crate::plan::RequestPlan;
@@ -81,23 +84,45 @@ impl ReservationSecrets {
     }
 }
 
+/// The most bounds on work in progress of one request: each rule of a plan, with limits or without, may have two.
+const BOUNDS_MAX: usize = 4 * MAX_LIMITS;
+
+/// A bound on work in progress.
+#[derive(Clone, Copy)]
+enum WorkBound<'r> {
+    /// The `concurrency` of a rule, which may be adaptive.
+    Concurrency(&'r Rule),
+    /// Connections of WebSockets.
+    Connections(u32),
+}
+
+impl WorkBound<'_> {
+    /// The highest that the bound can be.
+    fn max(self) -> u32 {
+        match self {
+            WorkBound::Concurrency(rule) => rule.concurrency.as_ref().map_or(0, |one| one.max),
+            WorkBound::Connections(max) => max,
+        }
+    }
+}
+
 /// The size of a reservation, and its callers.
-pub(super) struct ReservationRequest {
+pub(super) struct ReservationRequest<'r> {
     bytes: usize,
     /// The caller, by each of its names.
     callers: ArrayVec<u64, { MAX_LIMITS + 1 }>,
     /// The most that this caller may have.
     max_reservations: usize,
-    /// Rules with `concurrency`: the rule's number, its limit, and the hash of what it counts.
-    concurrency: ArrayVec<(u32, u32, u64), MAX_LIMITS>,
+    /// Bounds on work in progress: which, how much, and the hash of what they count.
+    concurrency: ArrayVec<(Binding, WorkBound<'r>, u64), BOUNDS_MAX>,
 }
 
-impl ReservationRequest {
+impl<'r> ReservationRequest<'r> {
     pub(super) fn new(
-        plan: &RequestPlan<'_>,
+        plan: &RequestPlan<'r>,
         facts: &Facts<'_>,
         secrets: &ReservationSecrets,
-    ) -> ReservationRequest {
+    ) -> ReservationRequest<'r> {
         let mut callers = ArrayVec::<u64, { MAX_LIMITS + 1 }>::new();
         callers.extend(stated_caller(plan, facts).map(|key| secrets.hash(&key)));
         let is_stated = !callers.is_empty();
@@ -110,14 +135,22 @@ impl ReservationRequest {
                 callers.push(key);
             }
         }
-        let counted: ArrayVec<(u32, u32, u64), MAX_LIMITS> = plan
+        let counted: ArrayVec<(Binding, WorkBound<'r>, u64), BOUNDS_MAX> = plan
             .enforced()
-            .filter_map(|(number, rule, key)| {
-                let most = rule.concurrency.as_ref()?.max;
-                Some((number, most, secrets.in_flight_hash(rule, key)))
+            .flat_map(|(number, rule, key)| {
+                let in_flight = rule.concurrency.as_ref().map(|_| {
+                    let hash = secrets.in_flight_hash(rule, key);
+                    (Binding::Concurrency(number), WorkBound::Concurrency(rule), hash)
+                });
+                let connections = websocket_limits(rule, facts).and_then(|limits| {
+                    let bound = WorkBound::Connections(limits.connections.as_ref()?.max);
+                    let hash = secrets.hash(&rule.scoped("connections", key));
+                    Some((Binding::Connections(number), bound, hash))
+                });
+                in_flight.into_iter().chain(connections)
             })
             .collect();
-        let allowed = counted.iter().map(|(_, most, _)| *most as usize).max().unwrap_or(0);
+        let allowed = counted.iter().map(|(_, bound, _)| bound.max() as usize).max().unwrap_or(0);
         let keys: usize = SharedKeys::new(plan).0.iter().map(|key| key.as_bytes().len()).sum();
         let bytes = RESERVATION_BYTES
             + plan.limits.len() * size_of::<ReservedCharge>()
@@ -184,6 +217,8 @@ pub(super) struct ReservationTable {
     /// Work in flight, by hash of rule and key. Bound: as many for each open one as a decision has
     /// limits.
     in_flight: HashMap<u64, u32>,
+    /// The bounds that are found by latency.
+    adaptive: AdaptiveBounds,
     /// The open reservations of each caller, by hash. Bound: one more for each open one than a
     /// decision has limits.
     by_caller: HashMap<u64, CallerUsage>,
@@ -210,6 +245,7 @@ pub(super) struct OpenReservation {
     /// Hashes of its caller.
     callers: Box<[u64]>,
     long_bytes: usize,
+    held_at: Micros,
     deadline: Micros,
 }
 
@@ -229,7 +265,7 @@ impl ReservationTable {
     /// Holds a place for a charge, or returns the reason why there is none.
     pub(super) fn hold(
         &mut self,
-        request: &ReservationRequest,
+        request: &ReservationRequest<'_>,
         deadline: Micros,
         now: Micros,
     ) -> Result<ReservationId, ReservationRefusal> {
@@ -240,19 +276,24 @@ impl ReservationTable {
         }
         match self.refusal(request) {
             Some(why) => Err(why),
-            None => Ok(self.insert(request, deadline)),
+            None => Ok(self.insert(request, deadline, now)),
         }
     }
 
     /// The reason why a reservation is refused; `None` if there is room. The caller's own bounds
     /// come first: a caller who is over them gets that reason also if the table is full.
-    fn refusal(&self, request: &ReservationRequest) -> Option<ReservationRefusal> {
-        let busy = request.concurrency.iter().find_map(|(rule, most, hash)| {
+    fn refusal(&self, request: &ReservationRequest<'_>) -> Option<ReservationRefusal> {
+        let busy = request.concurrency.iter().find_map(|(binding, bound, hash)| {
             let going_on = self.in_flight.get(hash).copied().unwrap_or(0);
-            (going_on >= *most).then_some(ConcurrencyRefusal {
-                rule: Some(*rule),
-                bottleneck: Some(BottleneckId(*hash)),
-                max: *most,
+            let (max, waits) = match bound {
+                WorkBound::Concurrency(rule) => (self.adaptive.bound(rule, *hash)?, true),
+                // Nobody knows when a WebSocket ends, so requests do not wait for it.
+                WorkBound::Connections(max) => (*max, false),
+            };
+            (going_on >= max).then_some(ConcurrencyRefusal {
+                bound: Some(*binding),
+                bottleneck: waits.then_some(BottleneckId(*hash)),
+                max,
             })
         });
         let over = |caller: &u64| {
@@ -269,17 +310,26 @@ impl ReservationTable {
         busy.map(ReservationRefusal::Busy).or(full.then_some(ReservationRefusal::Full))
     }
 
-    fn insert(&mut self, request: &ReservationRequest, deadline: Micros) -> ReservationId {
+    fn insert(
+        &mut self,
+        request: &ReservationRequest<'_>,
+        deadline: Micros,
+        now: Micros,
+    ) -> ReservationId {
         let id = ReservationSecrets::new_id();
         let open = OpenReservation {
             charges: Vec::new(),
             in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),
             callers: request.callers.iter().copied().collect(),
             long_bytes: request.long_bytes(),
+            held_at: now,
             deadline,
         };
-        for hash in &open.in_flight {
+        for (_, bound, hash) in &request.concurrency {
             *self.in_flight.entry(*hash).or_default() += 1;
+            if let WorkBound::Concurrency(rule) = bound {
+                self.adaptive.began(rule, *hash, &self.in_flight, now);
+            }
         }
         for caller in &open.callers {
             let share = self.by_caller.entry(*caller).or_default();
@@ -290,6 +340,29 @@ impl ReservationTable {
         self.by_deadline.insert((deadline, id));
         self.open.insert(id, open);
         id
+    }
+
+    /// Records the end of an open reservation's work, for rules that bound it by latency. `None` is an end without a
+    /// measured time: the work took as long as the reservation was open. Returns the hashes under which more work may go
+    /// on now.
+    pub(super) fn measure(
+        &mut self,
+        id: ReservationId,
+        outcome: Option<WorkOutcome>,
+        now: Micros,
+    ) -> ArrayVec<u64, BOUNDS_MAX> {
+        let Some(open) = self.open.get(&id) else { return ArrayVec::new() };
+        let outcome = outcome.unwrap_or(WorkOutcome::Answered(open.held_at.until(now)));
+        let grown = open.in_flight.iter().copied().filter(|hash| {
+            let others = self.in_flight.get(hash).copied().unwrap_or(0).saturating_sub(1);
+            self.adaptive.ended(*hash, outcome, others, now)
+        });
+        grown.collect()
+    }
+
+    /// The bounds that are found by latency, by rule.
+    pub(super) fn adaptive_bounds(&self, now: Micros) -> Vec<AdaptiveBoundReport> {
+        self.adaptive.report(&self.in_flight, now)
     }
 
     /// Stores the charges of a held reservation. If its deadline has passed meanwhile, it is gone
@@ -312,6 +385,11 @@ impl ReservationTable {
             return Err(SettleError::Expired);
         }
         self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    /// The charges of an open reservation.
+    pub(super) fn charges(&self, id: ReservationId) -> Option<&[ReservedCharge]> {
+        self.open.get(&id).map(|open| &open.charges[..])
     }
 
     /// Takes the charges of a reservation, if it is open and in time; it still counts as in flight.

@@ -9,11 +9,10 @@ use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
 use super::departures::{Departure, PassedQueue, PassedQueues};
 use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
 use super::{BottleneckId, TurnSleepFn, WaitingRequest};
-use crate::answer::{Answer, Binding, PlanDecision};
+use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
-use crate::missing_facts::SkippedRule;
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
-use crate::reservation::{BUSY_RETRY, PlanAdmission, ReservationAnswer};
+use crate::reservation::{BUSY_RETRY, PlanAdmission, PlanAnswer, ReservationAnswer};
 use crate::rule_set::RuleSet;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
@@ -62,7 +61,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 },
             }
         };
-        let answer = self.line_up(&mut plan, admitted, || Wait::at_least(patience()), now).await;
+        let answer =
+            self.line_up((&mut plan, ask), admitted, || Wait::at_least(patience()), now).await;
         drop(plan);
         Ok(answer.by(rules))
     }
@@ -106,7 +106,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Ok(admitted) => {
                     let patience = place.patience_left(now.instant());
                     place.admitted(now.instant());
-                    let answer = self.line_up(&mut plan, admitted, || patience, now).await;
+                    let answer = self.line_up((&mut plan, ask), admitted, || patience, now).await;
                     return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
                 }
                 Err(obstacle) => match place.wait_on(obstacle, now.instant()) {
@@ -117,7 +117,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let refused = self.refuse_plan(&mut plan, &place.obstacle, now).await;
         place.refused(outcome);
-        let answer = PlanAnswer::new(&plan, (refused, None), None);
+        let answer = PlanAnswer::new(&plan, ask, (refused, None), None);
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
 
@@ -218,13 +218,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// and refused.
     async fn line_up(
         &self,
-        plan: &mut RequestPlan<'_>,
+        (plan, ask): (&mut RequestPlan<'_>, &Ask<'_>),
         (decided, id): PlanAdmission,
         patience: impl FnOnce() -> Wait,
         now: Now<'_>,
     ) -> PlanAnswer {
         if !decided.decision.allowed() || !plan.defers_admission {
-            return PlanAnswer::new(plan, (decided, id), None);
+            return PlanAnswer::new(plan, ask, (decided, id), None);
         }
         plan.defers_admission = false;
         let delays = !decided.decision.delay().is_zero() || self.waiting.lines.is_in_use();
@@ -238,7 +238,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                     self.count_skipped(plan, now.instant());
                 }
                 self.notify(plan, &decided);
-                PlanAnswer::new(plan, (decided, id), departure)
+                PlanAnswer::new(plan, ask, (decided, id), departure)
             }
             Err(obstacle) => {
                 if let Some(id) = id {
@@ -246,7 +246,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 }
                 plan.cannot_wait = true;
                 let refused = self.refuse_plan(plan, &obstacle, now).await;
-                PlanAnswer::new(plan, (refused, None), None)
+                PlanAnswer::new(plan, ask, (refused, None), None)
             }
         }
     }
@@ -321,30 +321,5 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided.binding = Some(Binding::Limit(binding));
         let capacity = plan.limit(&plan.limits[binding]).capacity();
         decided.decision = decided.decision.refused_for(Refusal::OverLimit, capacity, refused);
-    }
-}
-
-/// An answer without the rules, which the plan borrows.
-struct PlanAnswer {
-    admission: PlanAdmission,
-    skipped: Option<SkippedRule>,
-    reads_response: bool,
-    departure: Option<Departure>,
-}
-
-impl PlanAnswer {
-    fn new(
-        plan: &RequestPlan<'_>,
-        admission: PlanAdmission,
-        departure: Option<Departure>,
-    ) -> PlanAnswer {
-        let reads_response = plan.reads_response();
-        PlanAnswer { admission, skipped: plan.skipped, reads_response, departure }
-    }
-
-    fn by(self, rules: RulesVersion) -> ReservationAnswer {
-        let PlanAnswer { admission: (decided, id), skipped, reads_response, departure } = self;
-        let answer = Answer::new(rules, decided, skipped);
-        ReservationAnswer { answer, id, reads_response, departure }
     }
 }

@@ -1,19 +1,14 @@
 //! `HeadTimer`: the only timer of a queue or a line, set by its head.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tollgate::Micros;
 
-use super::TurnSleepFn;
-
-/// A sleep of a runtime.
-type TurnSleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+use super::{BoxedSleep, TurnSleepFn};
 
 /// The sleep of a head until an instant, if it sleeps.
 #[derive(Default)]
-pub(super) struct HeadTimer(Option<(Micros, TurnSleep)>);
+pub(super) struct HeadTimer(Option<(Micros, BoxedSleep)>);
 
 impl HeadTimer {
     /// Ends the sleep of a request that is not the head.

@@ -1,5 +1,7 @@
 //! The layer around services in this process, on a clock that tests move: every option, every response.
 
+#[cfg(feature = "rules")]
+mod adaptive;
 mod charges;
 mod exempt;
 #[cfg(feature = "rules")]
@@ -9,6 +11,8 @@ mod keys;
 #[cfg(feature = "rules")]
 mod metered_bodies;
 mod nested;
+#[cfg(feature = "rules")]
+mod paced_bodies;
 mod queues;
 mod refusals;
 #[cfg(feature = "rules")]

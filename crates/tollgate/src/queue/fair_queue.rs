@@ -31,15 +31,15 @@
 //! go ahead of an old one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error;
-use std::fmt;
 
 use super::index_list::{IndexList, ListLinks};
 use super::slab::Slab;
 use crate::time::Micros;
 
+mod queue_bounds;
 mod queued_cost;
 
+pub use queue_bounds::{QueueBound, QueueBounds, QueueFull};
 pub use queued_cost::{QueuedCost, Weight};
 
 /// Items of many flows that wait to be served fairly.
@@ -73,20 +73,15 @@ pub struct FairQueue<T> {
     turns: BTreeMap<u128, IndexList>,
     /// Waiters by the millisecond in which they expire.
     expiries: BTreeMap<u64, IndexList>,
-    /// Flows by the number of their waiters; the last list is not empty. Bound: `bounds.per_flow`.
+    /// Flows by the number of their waiters, from [`LISTED_LEN_MIN`]; the last list is not empty.
+    /// Bound: `bounds.per_flow`.
     lengths: Vec<IndexList>,
     /// The tag of the head served last; 0 after the queue was empty.
     virtual_time: u128,
 }
 
-/// The most that a [`FairQueue`] holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueBounds {
-    /// Waiters of one flow.
-    pub per_flow: usize,
-    /// Waiters of all flows; more than 2^32 − 2 count as that.
-    pub total: usize,
-}
+/// Shorter flows never make room for others, so that nobody has to find them by their length.
+const LISTED_LEN_MIN: usize = 2;
 
 /// The identity of a flow: a hash of the caller's key, or a number of your own.
 ///
@@ -111,35 +106,6 @@ pub struct QueuedItem<T> {
     /// A waiter of the longest flow that had to make room; it left the queue.
     pub displaced: Option<T>,
 }
-
-/// An item that found no room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueFull<T> {
-    /// The bound that was reached.
-    pub bound: QueueBound,
-    /// The item, given back.
-    pub item: T,
-}
-
-/// One of the bounds of a [`FairQueue`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueBound {
-    /// [`QueueBounds::per_flow`].
-    PerFlow,
-    /// [`QueueBounds::total`].
-    Total,
-}
-
-impl<T> fmt::Display for QueueFull<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.bound {
-            QueueBound::PerFlow => "the queue of this caller is full",
-            QueueBound::Total => "the queue of all callers is full",
-        })
-    }
-}
-
-impl<T: fmt::Debug> Error for QueueFull<T> {}
 
 #[derive(Debug)]
 struct QueuedWaiter<T> {
@@ -219,18 +185,21 @@ impl<T> FairQueue<T> {
         deadline: Micros,
         item: T,
     ) -> Result<QueuedItem<T>, QueueFull<T>> {
-        let len = self.flow_len(key);
+        let flow = self.flow_indices.get(&key).copied();
+        let len = flow.map_or(0, |flow| self.flows[flow].len);
         if len >= self.bounds.per_flow {
             return Err(QueueFull { bound: QueueBound::PerFlow, item });
         }
         let mut displaced = None;
         if self.len() >= self.bounds.total {
             match self.newest_of_a_longer_flow(len + 1) {
+                // Its flow keeps the others, so that no index of a flow changes.
                 Some(newest) => displaced = Some(self.take_out(newest)),
                 None => return Err(QueueFull { bound: QueueBound::Total, item }),
             }
         }
-        let index = self.insert(key, cost.stride(), deadline, item);
+        let flow = flow.unwrap_or_else(|| self.insert_flow(key));
+        let index = self.insert(flow, cost.stride(), deadline, item);
         Ok(QueuedItem { ticket: self.ticket(index), displaced })
     }
 
@@ -243,22 +212,21 @@ impl<T> FairQueue<T> {
     /// Serves the head: it leaves, and virtual time moves on to its tag.
     pub fn pop(&mut self) -> Option<T> {
         let index = self.head_index()?;
-        let flow = &mut self.flows[self.waiters[index].flow];
-        self.virtual_time = flow.tag;
-        flow.start = flow.tag;
-        Some(self.take_out(index))
+        Some(self.serve_head_of_flow(index))
     }
 
     /// Serves a waiter that was the head when its service began, also if another one has become
     /// the head meanwhile. `None` if it left before.
     pub fn serve(&mut self, ticket: FairTicket) -> Option<T> {
-        if !self.holds(ticket) {
-            return None;
-        }
-        let flow = &mut self.flows[self.waiters[ticket.index].flow];
+        self.holds(ticket).then(|| self.serve_head_of_flow(ticket.index))
+    }
+
+    fn serve_head_of_flow(&mut self, index: u32) -> T {
+        let flow = &mut self.flows[self.waiters[index].flow];
+        // Virtual time may be ahead of the tag, if another waiter was served out of turn.
         self.virtual_time = self.virtual_time.max(flow.tag);
-        flow.start = flow.tag;
-        Some(self.take_out(ticket.index))
+        flow.start = self.virtual_time;
+        self.take_out(index)
     }
 
     /// Takes a waiter out that is not served, for example because its client left.
@@ -315,9 +283,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Puts an item at the end of its flow; a new flow gets its turn.
-    fn insert(&mut self, key: FlowKey, stride: u128, deadline: Micros, item: T) -> u32 {
-        let known = self.flow_indices.get(&key).copied();
-        let flow = known.unwrap_or_else(|| self.insert_flow(key));
+    fn insert(&mut self, flow: u32, stride: u128, deadline: Micros, item: T) -> u32 {
         let expires_ms = deadline.as_u64().div_ceil(1_000);
         let links = ListLinks::NONE;
         let waiter =
@@ -327,8 +293,9 @@ impl<T> FairQueue<T> {
         waiters.push_back(&mut self.waiters, index, |all, at| &mut all[at].flow_links);
         let expiring = self.expiries.entry(expires_ms).or_insert(IndexList::EMPTY);
         expiring.push_back(&mut self.waiters, index, |all, at| &mut all[at].expiry_links);
-        self.set_len(flow, self.flows[flow].len + 1);
-        if known.is_none() {
+        let len = self.flows[flow].len + 1;
+        self.set_len(flow, len);
+        if len == 1 {
             self.give_turn(flow, stride);
         }
         index
@@ -399,14 +366,14 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Moves a flow to the list of its new length; a length of 0 is in no list.
+    /// Moves a flow to the list of its new length.
     fn set_len(&mut self, index: u32, len: usize) {
         let before = std::mem::replace(&mut self.flows[index].len, len);
-        if before > 0 {
+        if before >= LISTED_LEN_MIN {
             let list = &mut self.lengths[before];
             list.unlink(&mut self.flows, index, |all, at| &mut all[at].length_links);
         }
-        if len > 0 {
+        if len >= LISTED_LEN_MIN {
             if self.lengths.len() <= len {
                 self.lengths.resize(len + 1, IndexList::EMPTY);
             }

@@ -76,7 +76,7 @@ impl NaiveFairQueue {
         self.waiters.iter().map(NaiveWaiter::expires_ms).min()
     }
 
-    fn head_of(&self, flow: u64) -> Option<&NaiveWaiter> {
+    pub(crate) fn head_of(&self, flow: u64) -> Option<&NaiveWaiter> {
         self.waiters.iter().find(|waiter| waiter.flow == flow)
     }
 
@@ -104,12 +104,15 @@ impl NaiveFairQueue {
     /// Serves the head, and checks what the others had to wait for.
     pub(crate) fn pop(&mut self) -> Option<NaiveWaiter> {
         let head = self.head()?.clone();
-        let tag = self.turns[&head.flow].tag;
-        assert!(tag >= self.virtual_time, "served tags only grow");
-        self.virtual_time = tag;
         self.check_nobody_starves(&head);
-        self.leave(head.id, Some(tag));
-        Some(head)
+        self.serve(head.id)
+    }
+
+    /// Serves the head of a flow, also if another flow is next.
+    pub(crate) fn serve(&mut self, id: u64) -> Option<NaiveWaiter> {
+        let tag = self.turns[&self.get(id)?.flow].tag;
+        self.virtual_time = self.virtual_time.max(tag);
+        self.leave(id, Some(self.virtual_time))
     }
 
     /// The bound of the documentation: of each other flow one service, and then as much virtual

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tollgate::{Clock, Micros, Wait};
-use tollgate_rules::{Answer, Ask, ReservationAnswer};
+use tollgate_rules::{Answer, Ask, ReservationAnswer, WorkOutcome};
 
 use super::caller_tally::CallerTallies;
 use super::tally::TraceTally;
@@ -81,8 +81,8 @@ pub(super) fn decide(
             let answer = line.decide(rules, rules.clock.now())?;
             answers.borrow_mut().answer(number, answer, Wait::ZERO);
         } else {
-            let run = TracedRun { rules, line: line.into_owned(), takes: request.takes };
-            time.start(run.to_end(number, &answers, time.sleep_fn()));
+            let traced = TracedRun { rules, line: line.into_owned(), takes: request.takes };
+            time.start(traced.run(number, &answers, time.sleep_fn()));
         }
         finish(output).map_err(CommandFailure::from_output)
     })?;
@@ -104,14 +104,16 @@ struct TracedRun<'a> {
 
 impl TracedRun<'_> {
     /// Decides the request and holds its place until its work has ended.
-    async fn to_end(self, number: usize, answers: &RefCell<AnswersInOrder>, sleep: SleepOnClock) {
+    async fn run(self, number: usize, answers: &RefCell<AnswersInOrder>, sleep: SleepOnClock) {
         let SimRules { gatekeeper, clock, .. } = self.rules;
         let arrived = clock.now();
         let ReservationAnswer { answer, id, .. } = self.admit(&sleep).await;
         let begins = clock.now().after(answer.delay());
         answers.borrow_mut().answer(number, answer, arrived.until(clock.now()));
         if let Some(id) = id {
-            sleep.sleep_until(begins.after(Wait::at_least(self.takes))).await;
+            let takes = Wait::at_least(self.takes);
+            sleep.sleep_until(begins.after(takes)).await;
+            gatekeeper.measure(id, WorkOutcome::Answered(takes), clock.now());
             gatekeeper.end(id);
         }
     }

@@ -103,19 +103,25 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Timers by their instant and number. Bound: a few for each task.
 #[derive(Default)]
-struct TimerTable(Mutex<(BTreeMap<(Micros, u64), Waker>, u64)>);
+struct TimerTable(Mutex<VirtualTimers>);
+
+#[derive(Default)]
+struct VirtualTimers {
+    /// Timers by their instant and number. Bound: a few for each task.
+    by_instant: BTreeMap<(Micros, u64), Waker>,
+    last_number: u64,
+}
 
 impl TimerTable {
-    fn lock(&self) -> MutexGuard<'_, (BTreeMap<(Micros, u64), Waker>, u64)> {
+    fn lock(&self) -> MutexGuard<'_, VirtualTimers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the next timer that is due by `instant`, and moves the clock to it.
     fn take_next(&self, instant: Micros, clock: &ManualClock) -> Option<Waker> {
         let mut timers = self.lock();
-        let entry = timers.0.first_entry().filter(|entry| entry.key().0 <= instant)?;
+        let entry = timers.by_instant.first_entry().filter(|entry| entry.key().0 <= instant)?;
         clock.set(entry.key().0.max(clock.now()));
         Some(entry.remove())
     }
@@ -154,10 +160,10 @@ impl Future for VirtualSleep {
         }
         let key = self.timer.unwrap_or_else(|| {
             let mut timers = self.maker.timers.lock();
-            timers.1 += 1;
-            (self.until, timers.1)
+            timers.last_number += 1;
+            (self.until, timers.last_number)
         });
-        self.maker.timers.lock().0.insert(key, context.waker().clone());
+        self.maker.timers.lock().by_instant.insert(key, context.waker().clone());
         self.timer = Some(key);
         Poll::Pending
     }
@@ -166,7 +172,7 @@ impl Future for VirtualSleep {
 impl Drop for VirtualSleep {
     fn drop(&mut self) {
         if let Some(key) = self.timer {
-            self.maker.timers.lock().0.remove(&key);
+            self.maker.timers.lock().by_instant.remove(&key);
         }
     }
 }
@@ -194,6 +200,6 @@ mod tests {
         assert_eq!(clock.now(), Micros::from_secs(160));
         time.run_to_end();
         assert_eq!(*woken.borrow(), [1, 60, 3_600]);
-        assert!(time.tasks.is_empty() && time.timers.lock().0.is_empty());
+        assert!(time.tasks.is_empty() && time.timers.lock().by_instant.is_empty());
     }
 }

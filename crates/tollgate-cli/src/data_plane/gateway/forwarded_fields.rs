@@ -56,6 +56,11 @@ impl ForwardedValues {
         }
     }
 
+    /// Forgets the last host, which shares the memory of its request's head.
+    pub(super) fn forget_host(&self) {
+        *self.element.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// The element of `Forwarded` for a request to this host.
     fn element(&self, host: Option<&HeaderValue>) -> HeaderValue {
         let (node, scheme) = (&self.node, self.scheme);

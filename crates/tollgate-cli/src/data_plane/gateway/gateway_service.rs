@@ -11,10 +11,10 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT, HeaderValue};
-use http::{Request, Response, StatusCode, Version, request};
+use http::{Extensions, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use tollgate_tower::request_body::RequestBodyService;
-use tollgate_tower::{AdmissionGuard, RateLimit};
+use tollgate_tower::{AdmissionGuard, RateLimit, WebSocketRules};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -64,11 +64,12 @@ impl ClientConnection {
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
     }
 
-    /// Keeps the admission of the request that became the tunnel until the tunnel ends.
-    fn hold_for_tunnel(&self, admission: Option<AdmissionGuard>) {
+    /// Gives the tunnel the admission and the limits of the request that became it.
+    fn admit_tunnel(&self, response: &mut Extensions) {
         let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tunnel) = &mut *tunnel {
-            tunnel.admission = admission;
+            tunnel.admission = response.remove::<AdmissionGuard>();
+            tunnel.rules = response.remove::<WebSocketRules>();
         }
     }
 
@@ -212,8 +213,7 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
             let (mut response, place) = step.response().await;
             let exchange = unanswered.answered();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                let admission = response.extensions_mut().remove::<AdmissionGuard>();
-                exchange.client.hold_for_tunnel(admission);
+                exchange.client.admit_tunnel(response.extensions_mut());
             }
             let protocol = &exchange.protocol;
             protocol.responses.count(response.status());

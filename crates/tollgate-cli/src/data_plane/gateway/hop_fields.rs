@@ -31,7 +31,14 @@ impl RequestedUpgrade {
     }
 }
 
-/// Removes the hop-by-hop fields of a request, but for `TE: trailers`. Returns the protocol that it wants to switch to.
+/// Returns true if a protocol is WebSocket, in any version and spelling.
+pub(super) fn names_websocket(protocol: &HeaderValue) -> bool {
+    let name = protocol.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
+    name.trim_ascii().eq_ignore_ascii_case(b"websocket")
+}
+
+/// Removes the hop-by-hop fields of a request, but for `TE: trailers` and the `Upgrade` that is forwarded. Returns the
+/// protocol that it wants to switch to.
 pub(super) fn remove_from_request(
     head: &mut request::Parts,
     identify: &Identify,
@@ -50,6 +57,10 @@ pub(super) fn remove_from_request(
     remove_hop_fields(&mut head.headers, |_| true);
     if wants_trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(RequestedUpgrade(protocols)) = &upgrade {
+        // Rules for WebSockets match by it.
+        head.headers.insert(UPGRADE, protocols.clone());
     }
     Ok(upgrade)
 }

@@ -7,6 +7,7 @@ use tollgate_rules::stripes::StripedCounters;
 
 use super::GatewayParts;
 use super::exchange::Exchange;
+use super::websocket::tunnel_metrics::TunnelMetrics;
 use crate::listeners::service::ListenerMetrics;
 use crate::metrics::exposition::{MetricKind, MetricValue, MetricsPage};
 use crate::upstream::counters::{RequestOutcomes, UpstreamCounters};
@@ -25,6 +26,7 @@ pub(super) struct GatewayMetrics {
     counts: StripedCounters<6>,
     /// Requests that reached no upstream.
     unforwarded: RequestOutcomes,
+    pub(super) websockets: TunnelMetrics,
 }
 
 impl GatewayMetrics {
@@ -93,6 +95,7 @@ impl ListenerMetrics for GatewayParts {
         let mut bytes = page.family("tollgate_gateway_body_bytes_total", MetricKind::Counter, help);
         bytes.sample(&[("direction", "received")], counts[RECEIVED]);
         bytes.sample(&[("direction", "sent")], counts[SENT]);
+        self.metrics.websockets.write(page);
         write_waits(page, &upstreams);
         write_servers(page, &upstreams);
         self.write_queue(page);

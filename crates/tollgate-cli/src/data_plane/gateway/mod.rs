@@ -24,6 +24,7 @@ mod proxy_service;
 mod request_check;
 mod request_id;
 mod tunnel;
+mod websocket;
 
 use std::sync::Arc;
 

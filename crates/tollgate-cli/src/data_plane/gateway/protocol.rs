@@ -1,6 +1,7 @@
 //! The gateway's protocol: HTTP/1.1 and HTTP/2 from clients, and what they switch to.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -57,6 +58,23 @@ impl GatewayProtocol {
     }
 }
 
+impl GatewayProtocol {
+    /// Answers requests until either side closes or the connection becomes a tunnel. The future is boxed, because a tunnel
+    /// would keep the room of hyper's connection.
+    fn serve_requests<'a, S>(
+        self: &'a Arc<Self>,
+        io: ActivityStream<S>,
+        client: &'a Arc<ClientConnection>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = GatewayService::new(self, client);
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+        Box::pin(obey_orders(connection, &client.activity))
+    }
+}
+
 impl Protocol for GatewayProtocol {
     const TOO_MANY_CONNECTIONS_REPLY: &'static [u8] = TOO_MANY_CONNECTIONS_REPLY;
     const ALPN: &'static [&'static str] = &["h2", "http/1.1"];
@@ -79,12 +97,10 @@ impl Protocol for GatewayProtocol {
     {
         let (io, left) = ActivityStream::new(stream, Bytes::new(), &activity);
         let client = Arc::new(ClientConnection::new(peer.ip(), self.parts.is_tls, activity));
-        let service = GatewayService::new(&self, &client);
-        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-        obey_orders(connection, &client.activity).await;
+        self.serve_requests(io, &client).await;
         match client.take_tunnel() {
             // The connection belongs to the tunnel now.
-            Some(tunnel) => tunnel.run(&client.activity).await,
+            Some(tunnel) => Box::pin(tunnel.run(&client.activity)).await,
             None => Box::pin(close_returned(left, self.timeouts.head, &client.activity)).await,
         }
     }

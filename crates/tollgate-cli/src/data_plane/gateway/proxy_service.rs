@@ -107,8 +107,9 @@ impl ProxyService {
         match (upgrade, switched) {
             (Some((offered, client)), Some(protocol)) if offered.offers(&protocol) => {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                let is_websocket = hop_fields::names_websocket(&protocol);
+                self.client.keep_tunnel(Tunnel::new(&exchange, client, switched_to, is_websocket));
                 response.headers_mut().insert(UPGRADE, protocol);
-                self.client.keep_tunnel(Tunnel::new(&exchange, client, switched_to));
                 response
             }
             // The upstream switches to a protocol that nobody asked for.
@@ -142,7 +143,7 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
         let upgrade = head.extensions.remove::<RequestedUpgrade>();
         let upgrade = upgrade.zip(head.extensions.remove::<OnUpgrade>());
         self.describe_client(&mut head, &settings.identify);
-        prepare(&mut head, &upstream.settings, upgrade.as_ref().map(|(protocol, _)| protocol));
+        prepare(&mut head, &upstream.settings, upgrade.is_some());
         let mut request = Request::from_parts(head, OutgoingBody::new(body));
         pass_expectation(&mut request, &exchange);
         let proxy = self.clone();
@@ -152,11 +153,7 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
 
 /// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that
 /// of the server.
-fn prepare(
-    head: &mut request::Parts,
-    upstream: &UpstreamSettings,
-    upgrade: Option<&RequestedUpgrade>,
-) {
+fn prepare(head: &mut request::Parts, upstream: &UpstreamSettings, is_upgrade: bool) {
     if upstream.host == UpstreamHost::Upstream {
         head.headers.remove(HOST);
     }
@@ -165,9 +162,10 @@ fn prepare(
     head.uri = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
     head.version = Version::HTTP_11;
     head.extensions.clear();
-    if let Some(RequestedUpgrade(protocol)) = upgrade {
+    if is_upgrade {
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        head.headers.insert(UPGRADE, protocol.clone());
+    } else {
+        head.headers.remove(UPGRADE);
     }
 }
 
