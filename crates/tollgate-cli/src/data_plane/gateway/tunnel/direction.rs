@@ -71,7 +71,7 @@ enum PassEnd {
     ReceiverFull,
     /// A rate makes them wait.
     RateFull,
-    /// The frame in progress is over, and the gateway's Close frame is next.
+    /// The frame in progress is over, and the gateway's Close frame or a violation of the protocol is next.
     AtBoundary,
     Close(CloseNotice),
 }

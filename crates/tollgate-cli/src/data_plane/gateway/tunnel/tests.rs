@@ -171,3 +171,19 @@ async fn the_first_deadline_that_passes_closes_the_tunnel() {
         assert_eq!(running.await.unwrap(), cause);
     }
 }
+
+/// A violation behind a frame that the upstream is slow to take closes the tunnel once the frame has passed.
+#[tokio::test]
+async fn a_violation_is_not_forgotten_while_the_receiver_is_full() {
+    let (mut client, mut upstream, running) = start(rates(None, None, ExcessPolicy::Close));
+    // Half of it fits into the upstream's stream. The rest and the violation fill the client's stream, so the last byte
+    // is not written before the tunnel has read them.
+    let frame = client_frame(&[7; 2 * BUFFER_BYTES - 8]);
+    client.write_all(&[&frame[..], &[0x81, 0x01, 0x00]].concat()).await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(read(&mut upstream, frame.len()).await, frame);
+    assert_eq!(read(&mut upstream, 2).await[0], 0x88);
+    assert_eq!(read(&mut client, 4).await[2..], 1_002_u16.to_be_bytes());
+    drop((client, upstream));
+    assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
+}

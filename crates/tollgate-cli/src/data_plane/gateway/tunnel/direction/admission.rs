@@ -30,6 +30,8 @@ impl TunnelDirection {
                 Ok(FramePart::Incomplete) => return PassEnd::NeedsMore,
                 Ok(FramePart::Header(header)) => self.admit_header(&header, now, metrics),
                 Ok(FramePart::Payload(length)) => self.admit_payload(length, now),
+                // The same bytes are read again when nothing is left to write, so that a full receiver does not hide it.
+                Err(_) if self.admitted > 0 => return PassEnd::AtBoundary,
                 Err(error) => {
                     self.is_unreadable = true;
                     FrameVerdict::Close(CloseNotice::protocol_error(error))
