@@ -104,10 +104,11 @@ impl TunnelDirection {
         TunnelDirection { frames, budget, ..TunnelDirection::unread(sender) }
     }
 
-    /// Ends the direction with a Close frame, unless one has passed. The frame in progress is finished first.
+    /// Ends the direction with a Close frame, unless one has passed or is in progress. The frame in progress is finished
+    /// first.
     pub(super) fn close(&mut self, notice: &CloseNotice) {
         self.wait_until = None;
-        if !self.is_closed {
+        if !self.is_closed && !self.sender_closed {
             self.close_frame = Some(notice.frame(self.sender));
         }
     }

@@ -187,3 +187,19 @@ async fn a_violation_is_not_forgotten_while_the_receiver_is_full() {
     drop((client, upstream));
     assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
 }
+
+/// The upstream violates the protocol while the client's Close frame is on its way, which stays the only one.
+#[tokio::test]
+async fn no_second_close_frame_follows_that_of_a_peer() {
+    let (mut client, mut upstream, running) = start(rates(None, None, ExcessPolicy::Close));
+    let close = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xE8];
+    client.write_all(&close[..7]).await.unwrap();
+    assert_eq!(read(&mut upstream, 7).await, close[..7]);
+    // A masked frame.
+    upstream.write_all(&[0x81, 0x81]).await.unwrap();
+    assert_eq!(read(&mut client, 4).await[2..], 1_002_u16.to_be_bytes());
+    client.write_all(&close[7..]).await.unwrap();
+    assert_eq!(read_to_end(&mut upstream).await, close[7..]);
+    drop((client, upstream));
+    assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
+}
