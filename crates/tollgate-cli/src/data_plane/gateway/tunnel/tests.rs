@@ -36,7 +36,8 @@ fn start(
     let running = tokio::spawn(async move {
         let (limits, metrics) = ([Arc::new(limits)], TunnelMetrics::default());
         let streams = (client_end, upstream_end);
-        let mut tunnel = RunningTunnel::new(streams, Some(&limits[..]), None, Instant::now());
+        let mut tunnel =
+            RunningTunnel::new(streams, Some(&limits[..]), TunnelBounds::default(), Instant::now());
         poll_fn(|context| tunnel.poll(context, &metrics)).await;
         tunnel.close_cause().expect("it is a WebSocket")
     });
@@ -202,4 +203,35 @@ async fn no_second_close_frame_follows_that_of_a_peer() {
     assert_eq!(read_to_end(&mut upstream).await, close[7..]);
     drop((client, upstream));
     assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
+}
+
+/// A tunnel that holds a slot is over when the slot is: a WebSocket is closed, any other tunnel is cut off.
+#[tokio::test]
+async fn no_tunnel_outlives_the_slot_that_it_holds() {
+    let hour = Duration::from_secs(3_600);
+    let limits = rates(None, None, ExcessPolicy::Close);
+    let short_lived = [Arc::new(WebSocketLimits { lifetime: Some(hour), ..limits })];
+    // Limits | lifetime of the slot | lifetime of the tunnel
+    let rows: [(Option<&[Arc<WebSocketLimits>]>, Option<Duration>, Option<Duration>); 6] = [
+        (None, None, None),
+        (None, Some(24 * hour), Some(24 * hour)),
+        (Some(&[]), None, None),
+        (Some(&[]), Some(24 * hour), Some(24 * hour)),
+        (Some(&short_lived), Some(24 * hour), Some(hour)),
+        (Some(&short_lived), None, Some(hour)),
+    ];
+    for (limits, lifetime, want) in rows {
+        let now = Instant::now();
+        let bounds = TunnelBounds { idle: None, lifetime };
+        let streams = duplex(BUFFER_BYTES);
+        let mut tunnel = RunningTunnel::new(streams, limits, bounds, now);
+        assert_eq!(tunnel.next_deadline(), want.map(|lifetime| now + lifetime));
+        let Some(end) = tunnel.next_deadline() else { continue };
+        assert!(!tunnel.is_out_of_time(end - Duration::from_nanos(1)));
+        assert_eq!(tunnel.is_out_of_time(end), limits.is_none());
+        let cause = limits.map(|_| CloseCause::Lifetime);
+        assert_eq!(tunnel.close_cause(), cause);
+        // A WebSocket has time to say good-bye.
+        assert!(tunnel.is_out_of_time(end + CLOSE_TIMEOUT));
+    }
 }
