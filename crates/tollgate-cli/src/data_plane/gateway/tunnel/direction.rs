@@ -294,11 +294,12 @@ impl TunnelDirection {
             self.count_received(room.filled().len(), metrics);
             match (room.filled().is_empty(), self.sender) {
                 (false, _) => {}
-                (true, FrameSender::Client) => {
+                (true, FrameSender::Client) if !self.holds_close_frame() => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
-                // The client still waits for the frames of an upstream that has gone.
-                (true, FrameSender::Server) => self.sender_ended = true,
+                // A client that took its leave is heard to its end, and the client still waits for the frames of an
+                // upstream that has gone.
+                (true, _) => self.sender_ended = true,
             }
             Poll::Ready(Ok(()))
         })

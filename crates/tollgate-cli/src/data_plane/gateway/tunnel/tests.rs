@@ -235,3 +235,18 @@ async fn no_tunnel_outlives_the_slot_that_it_holds() {
         assert!(tunnel.is_out_of_time(end + CLOSE_TIMEOUT));
     }
 }
+
+/// A client that has sent its Close frame is heard to its end, even if it leaves while frames wait in front of it.
+#[tokio::test]
+async fn frames_in_front_of_a_close_frame_pass_after_the_client_has_left() {
+    let (mut client, mut upstream, running) = start(rates(Some(20), None, ExcessPolicy::Wait));
+    let frames = [client_frame(b"").repeat(25), vec![0x88, 0x80, 0, 0, 0, 0]].concat();
+    let sending = async {
+        client.write_all(&frames).await.unwrap();
+        drop(client);
+    };
+    let ((), received) = tokio::join!(sending, read_to_end(&mut upstream));
+    assert_eq!(received, frames);
+    drop(upstream);
+    assert_eq!(running.await.unwrap(), CloseCause::Peer);
+}

@@ -96,7 +96,7 @@ pub(crate) enum FramePart {
 
 /// Finds the frames in one direction of a connection, in pieces of any size. A header that is not complete is read again
 /// from its beginning, so the caller keeps its bytes: fewer than fourteen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FrameReader {
     sender: FrameSender,
     /// True between the first and the last frame of a message.

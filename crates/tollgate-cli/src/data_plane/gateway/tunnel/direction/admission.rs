@@ -87,6 +87,31 @@ impl TunnelDirection {
         verdict
     }
 
+    /// Returns true if a complete Close frame is among the bytes that wait.
+    pub(super) fn holds_close_frame(&self) -> bool {
+        let Some(mut frames) = self.frames.clone() else { return false };
+        let mut rest = &self.held[self.admitted..];
+        let mut is_close = false;
+        loop {
+            let length = match frames.next_part(rest) {
+                Ok(FramePart::Header(header)) => {
+                    frames.pass_header(&header);
+                    is_close = header.is_close();
+                    header.header_bytes
+                }
+                Ok(FramePart::Payload(length)) => {
+                    frames.pass_payload(length);
+                    length
+                }
+                Ok(FramePart::Incomplete) | Err(_) => return false,
+            };
+            if is_close && frames.is_at_boundary() {
+                return true;
+            }
+            rest = &rest[length..];
+        }
+    }
+
     /// Discards bytes behind a Close frame, and looks for the sender's own Close frame in them. Returns their number.
     pub(super) fn discard(&mut self, bytes: &[u8]) -> usize {
         let mut discarded = 0;
