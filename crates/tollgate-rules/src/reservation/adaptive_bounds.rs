@@ -24,6 +24,8 @@ pub enum WorkOutcome {
     Overloaded,
     /// The client left after this time, before the upstream answered.
     Abandoned(Wait),
+    /// The time says nothing about the load of the upstream.
+    Unmeasured,
 }
 
 /// The adaptive bounds of all keys of one rule.
@@ -35,7 +37,7 @@ pub struct AdaptiveBoundReport {
     pub keys: usize,
     /// Sum of their bounds.
     pub limit: u64,
-    /// Sum of their work in flight.
+    /// Sum of their work in flight whose measured time has not ended.
     pub in_flight: u64,
     /// Highest mean latency without a queue among them, as last measured.
     pub base_latency: Wait,
@@ -100,22 +102,15 @@ impl AdaptiveBounds {
         oldest.is_some_and(|hash| self.controllers.remove(&hash).is_some())
     }
 
-    /// Records the end of work. Returns true if more work may go on now than before.
-    pub(super) fn ended(
-        &mut self,
-        hash: u64,
-        outcome: WorkOutcome,
-        in_flight: u32,
-        now: Micros,
-    ) -> bool {
-        let Some(one) = self.controllers.get_mut(&hash) else { return false };
-        let (before, controller) = (one.controller.limit(), &mut one.controller);
+    /// Records the end of work; `in_flight` is what is left.
+    pub(super) fn ended(&mut self, hash: u64, outcome: WorkOutcome, in_flight: u32, now: Micros) {
+        let Some(one) = self.controllers.get_mut(&hash) else { return };
         match outcome {
-            WorkOutcome::Answered(latency) => controller.ended(latency, in_flight, now),
-            WorkOutcome::Overloaded => controller.overloaded(in_flight, now),
-            WorkOutcome::Abandoned(waited) => controller.abandoned(waited, in_flight, now),
+            WorkOutcome::Answered(latency) => one.controller.ended(latency, in_flight, now),
+            WorkOutcome::Overloaded => one.controller.overloaded(in_flight, now),
+            WorkOutcome::Abandoned(waited) => one.controller.abandoned(waited, in_flight, now),
+            WorkOutcome::Unmeasured => {}
         }
-        controller.limit() > before
     }
 
     /// The bounds of the rules whose keys are in use, by name.
