@@ -232,6 +232,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         for (limit, key) in self.limits_with_keys() {
             let Ok(reset) = self.store().reset(&self.check(limit, &key), self.at()).await;
             found |= reset;
+            self.gatekeeper.waiting.free_limit(limit, &key);
         }
         if let Some(ban) = &self.rule().ban {
             let refusals = self.rule().scoped("refusals", &self.key);
@@ -248,6 +249,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         for (limit, key) in self.limits_with_keys() {
             let check = self.check(limit, &key).cost(units);
             let Ok(()) = self.store().refund(&check, None, self.now).await;
+            self.gatekeeper.waiting.free_limit(limit, &key);
         }
         self.forget_derived();
     }

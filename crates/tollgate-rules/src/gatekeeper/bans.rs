@@ -83,13 +83,29 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if decision.refusal() == Some(Refusal::OverLimit)
             && act == Act::Take
             && plan.has_ban()
-            && let Some(block) = Box::pin(self.ban(plan, (&decision, outcomes), now)).await
+            && let Some(block) =
+                Box::pin(self.ban(plan, |index| decision.violates(index), outcomes, now)).await
         {
-            let retry_after = decision.retry_after().max(block);
-            let outcome = Outcome { retry_after, ..decision.outcome() };
-            return decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome);
+            return extend_to_block(decision, block);
         }
         decision
+    }
+
+    /// Counts a refusal by the queue of one limit towards the ban of its rule, as
+    /// [`apply_bans`](Gatekeeper::apply_bans) counts those of the store.
+    pub(crate) async fn apply_ban_of(
+        &self,
+        plan: &RequestPlan<'_>,
+        limit: usize,
+        decided: &mut PlanDecision,
+        now: Now<'_>,
+    ) {
+        let outcomes = decided.entries.outcomes();
+        if plan.has_ban()
+            && let Some(block) = Box::pin(self.ban(plan, |one| one == limit, outcomes, now)).await
+        {
+            decided.decision = extend_to_block(decided.decision, block);
+        }
     }
 
     /// Counts a refusal towards the bans of the rules that refused. Returns the longest block.
@@ -97,7 +113,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     async fn ban(
         &self,
         plan: &RequestPlan<'_>,
-        (decision, outcomes): (&Decision, &[Outcome]),
+        violates: impl Fn(usize) -> bool,
+        outcomes: &[Outcome],
         now: Now<'_>,
     ) -> Option<Wait> {
         let mut last = None;
@@ -105,7 +122,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
             let rule = plan.rule(planned);
             // A decision refused for lack of room violates no limit.
-            let refused = planned.enforcement == Enforcement::Enforced && decision.violates(index);
+            let refused = planned.enforcement == Enforcement::Enforced && violates(index);
             let counts = refused && counts_towards_bans(outcome.decided_by);
             let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             // Several limits of one rule that refuse a key count as one refusal.
@@ -145,6 +162,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         counter.fetch_add(1, Ordering::Relaxed);
         blocked.then_some(wait)
     }
+}
+
+/// A refusal whose wait is at least as long as the block that follows.
+fn extend_to_block(decision: Decision, block: Wait) -> Decision {
+    let retry_after = decision.retry_after().max(block);
+    let outcome = Outcome { retry_after, ..decision.outcome() };
+    decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome)
 }
 
 /// Returns true if the key itself caused the refusal. An overflow state refuses for what other keys

@@ -75,6 +75,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let back = checks.iter().map(|check| self.store.refund(check, None, asked_at));
             // The store gets the calls in this order, and both are awaited together.
             let (_, answer) = join_both(join_all(back), self.ask(&plan, Act::Peek, asked_at)).await;
+            let given_back = &plan.limits[..checks.len()];
+            given_back
+                .iter()
+                .for_each(|one| self.waiting.free_limit(plan.limit(one), plan.key_for(one)));
             let skipped = plan.skipped;
             drop(checks);
             drop(plan);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::queue::{QueueBounds, QueuedCost, Weight};
-use tollgate::{Act, Clock, Now, Outcome, Refusal, Wait};
+use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal, Wait};
 
 use super::departures::{Departure, PassedQueue, PassedQueues};
 use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
@@ -12,7 +12,9 @@ use super::{BottleneckId, TurnSleepFn, WaitingRequest};
 use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
-use crate::reservation::{BUSY_RETRY, PlanAdmission, PlanAnswer, ReservationAnswer};
+use crate::reservation::{
+    BUSY_RETRY, PendingReservation, PlanAdmission, PlanAnswer, ReservationAnswer,
+};
 use crate::rule_set::RuleSet;
 
 /// The longest wait that a caller accepts, found out only for a request that has to wait.
@@ -100,9 +102,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let now = self.clock_instant(self.now());
         let mut plan = RequestPlan::new(rules, ask, now.instant());
         plan.defers_admission = plan.may_delay();
+        plan.is_attempt = true;
         let outcome = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
-            TurnEnd::Try => match self.try_plan_in_turn(&mut plan, ask, settles, now).await {
+            TurnEnd::Try => match self.try_plan_in_turn(&plan, &place, ask, settles, now).await {
                 Ok(admitted) => {
                     let patience = place.patience_left(now.instant());
                     place.admitted(now.instant());
@@ -121,7 +124,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
 
-    /// Tries to admit a newcomer, who does not overtake those who wait.
+    /// Tries to admit a newcomer, who does not overtake those who wait. A refusal has no effect.
     async fn try_plan(
         &self,
         plan: &mut RequestPlan<'_>,
@@ -129,40 +132,68 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
-        match self.queue_ahead(plan) {
-            Some(obstacle) => Err(obstacle),
-            None => self.try_plan_in_turn(plan, ask, settles, now).await,
+        plan.is_attempt = true;
+        if let Some(obstacle) = self.queue_ahead(plan, None) {
+            return Err(obstacle);
         }
+        let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
+        self.take_units(plan, held, ask, now).await
     }
 
-    /// Tries to admit a request. A refusal has no effect.
+    /// Tries to admit a request whose turn it is. It does not overtake those who wait at later bottlenecks either. A refusal
+    /// has no effect.
     async fn try_plan_in_turn(
         &self,
-        plan: &mut RequestPlan<'_>,
+        plan: &RequestPlan<'_>,
+        place: &QueuePlace,
         ask: &Ask<'_>,
         settles: bool,
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
-        plan.is_attempt = true;
+        // Work in progress comes first: a request that moves on without a place there would be sent back at once.
         let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
+        if let Some(obstacle) = self.queue_ahead(plan, Some(place.bottleneck())) {
+            return Err(obstacle);
+        }
+        self.take_units(plan, held, ask, now).await
+    }
+
+    async fn take_units(
+        &self,
+        plan: &RequestPlan<'_>,
+        held: Option<PendingReservation<'_>>,
+        ask: &Ask<'_>,
+        now: Now<'_>,
+    ) -> Result<PlanAdmission, Obstacle> {
         let (decided, id) = self.take_held(plan, held, ask, now).await;
         match decided.decision.refusal() {
             None => Ok((decided, id)),
             Some(refusal) => {
-                let binding = decided.decision.binding();
+                let (binding, retry_after) =
+                    (decided.decision.binding(), decided.decision.retry_after());
                 let waits = refusal == Refusal::OverLimit && decided.decision.violates(binding);
-                let bottleneck = waits.then(|| self.limit_bottleneck(plan, binding));
-                Err(Obstacle {
-                    bottleneck,
-                    kind: ObstacleKind::Limit(decided.decision.retry_after()),
+                Err(match waits {
+                    true => Obstacle {
+                        bottleneck: Some(self.limit_bottleneck(plan, binding)),
+                        kind: ObstacleKind::Limit(retry_after),
+                    },
+                    false => Obstacle {
+                        bottleneck: None,
+                        kind: ObstacleKind::Final(refusal, retry_after),
+                    },
                 })
             }
         }
     }
 
-    /// The first obstacle for which others wait already.
+    /// The first obstacle for which others wait already; of those behind the bottleneck `passed`, if the request has waited
+    /// there. A request without a refusal only moves on in the order of the plan, so that it does not go to and fro.
     #[inline]
-    fn queue_ahead(&self, plan: &RequestPlan<'_>) -> Option<Obstacle> {
+    fn queue_ahead(
+        &self,
+        plan: &RequestPlan<'_>,
+        passed: Option<BottleneckId>,
+    ) -> Option<Obstacle> {
         let queues = &self.waiting.queues;
         if !queues.anybody_waits() {
             return None;
@@ -174,6 +205,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         });
         let mut obstacles =
             self.reservations.possible_refusals(plan).map(Obstacle::busy).chain(limits);
+        if passed.is_some() {
+            obstacles.find(|one| one.bottleneck == passed);
+        }
         obstacles.find(|one| one.bottleneck.is_some_and(|one| queues.has_queue(one)))
     }
 
@@ -288,32 +322,50 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         obstacle: &Obstacle,
         now: Now<'_>,
     ) -> PlanDecision {
+        if plan.is_attempt {
+            self.count_skipped(plan, now.instant());
+        }
         (plan.is_attempt, plan.always_refused) = (false, true);
-        self.count_skipped(plan, now.instant());
+        let now = if plan.has_ban() { self.begin_operation(now) } else { now };
         let mut decided = match self.answers_at_once() {
             true => self.ask_store_at_once(plan, Act::Take, now),
             false => self.ask_store(plan, Act::Take, now).await,
         };
-        if decided.decision.allowed() {
-            self.apply_obstacle(plan, obstacle, &mut decided);
+        if decided.decision.allowed()
+            && let Some(limit) = self.apply_obstacle(plan, obstacle, &mut decided)
+        {
+            self.apply_ban_of(plan, limit, &mut decided, now).await;
         }
         self.notify(plan, &decided);
         decided
     }
 
-    /// Turns an admission by the limits into a refusal.
+    /// Turns an admission by the limits into a refusal. Returns the limit in whose queue the request found no turn.
     fn apply_obstacle(
         &self,
         plan: &RequestPlan<'_>,
         obstacle: &Obstacle,
         decided: &mut PlanDecision,
-    ) {
-        let retry_after = match &obstacle.kind {
-            ObstacleKind::Busy(busy) => return busy.apply_to(decided),
-            ObstacleKind::Limit(retry_after) => (*retry_after).max(BUSY_RETRY),
-        };
+    ) -> Option<usize> {
         let at = |index: &usize| Some(self.limit_bottleneck(plan, *index)) == obstacle.bottleneck;
-        let binding = (0..plan.limits.len()).find(at).unwrap_or(0);
+        let (refusal, retry_after, limit) = match obstacle.kind {
+            ObstacleKind::Busy(ref busy) => {
+                busy.apply_to(decided);
+                return None;
+            }
+            ObstacleKind::Final(refusal, retry_after) => (refusal, retry_after, None),
+            ObstacleKind::Limit(retry_after) => {
+                let limit = (0..plan.limits.len()).find(at);
+                (Refusal::OverLimit, retry_after.max(BUSY_RETRY), limit)
+            }
+        };
+        let Some(binding) = limit else {
+            // The store would admit the request by now, but the first answer stands.
+            let first = Decision::refused(refusal, retry_after, decided.decision.at());
+            let capacity = decided.decision.capacity();
+            decided.decision = decided.decision.refused_for(refusal, capacity, first.outcome());
+            return None;
+        };
         let before = decided.entries.outcomes()[binding];
         let refused =
             Outcome { allowed: false, retry_after, charged: 0, delay: Wait::ZERO, ..before };
@@ -321,5 +373,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         decided.binding = Some(Binding::Limit(binding));
         let capacity = plan.limit(&plan.limits[binding]).capacity();
         decided.decision = decided.decision.refused_for(Refusal::OverLimit, capacity, refused);
+        Some(binding)
     }
 }

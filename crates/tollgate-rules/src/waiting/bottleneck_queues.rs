@@ -67,6 +67,8 @@ pub(super) struct JoiningRequest {
     pub(super) cost: QueuedCost,
     pub(super) deadline: Micros,
     pub(super) bounds: QueueBounds,
+    /// True if the rule has no place left: a request of a longer flow in this queue has to make room.
+    pub(super) needs_room: bool,
     /// The instant before which it need not try, if it has been refused.
     pub(super) retry_at: Option<Micros>,
 }
@@ -104,18 +106,13 @@ impl BottleneckQueues {
         self.shard(bottleneck).contains_key(&bottleneck)
     }
 
-    /// Returns true if the queue of this bottleneck alone has reached the bound in total.
-    pub(super) fn is_full(&self, bottleneck: BottleneckId, bounds: QueueBounds) -> bool {
-        self.shard(bottleneck).get(&bottleneck).is_some_and(|one| one.queue.len() >= bounds.total)
-    }
-
     /// Joins a queue; `None` if it is full.
     pub(super) fn join(
         &self,
         bottleneck: BottleneckId,
         request: JoiningRequest,
     ) -> Option<PlaceId> {
-        let JoiningRequest { flow, cost, deadline, bounds, retry_at } = request;
+        let JoiningRequest { flow, cost, deadline, bounds, needs_room, retry_at } = request;
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -125,7 +122,8 @@ impl BottleneckQueues {
         let one = shard.entry(bottleneck).or_insert_with(|| {
             BottleneckQueue::new(self.opened.fetch_add(1, Ordering::Relaxed), bounds)
         });
-        one.queue.set_bounds(bounds);
+        let total = if needs_room { one.queue.len().min(bounds.total) } else { bounds.total };
+        one.queue.set_bounds(QueueBounds { total, ..bounds });
         let expires_first = one.queue.next_expiry().is_some_and(|first| deadline < first);
         let Ok(queued) = one.queue.push(flow, cost, deadline, None) else {
             Self::drop_if_empty(&mut shard, bottleneck);

@@ -57,6 +57,8 @@ pub const WAIT_BUCKETS_MS: [u64; 11] =
 #[derive(Debug, Default)]
 pub struct WaitTally {
     waiting: AtomicUsize,
+    /// Those of them that wait in a fair queue. The others are delayed and take no place there.
+    queued: AtomicUsize,
     outcomes: [AtomicU64; WaitOutcome::ALL.len()],
     /// Waits that ended with an admission, by duration.
     buckets: [AtomicU64; WAIT_BUCKETS_MS.len() + 1],
@@ -104,9 +106,21 @@ impl WaitTally {
         }
     }
 
-    /// Number of requests that wait now.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    /// Number of requests that wait in a fair queue now.
+    pub(super) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that begins to wait in a fair queue.
+    pub(super) fn begin_queued(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.begin();
+    }
+
+    /// Counts the end of a wait that [`begin_queued`](WaitTally::begin_queued) counted.
+    pub(super) fn end_queued(&self, outcome: WaitOutcome, waited: Wait) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        self.end(outcome, waited);
     }
 
     /// Counts a request that begins to wait.

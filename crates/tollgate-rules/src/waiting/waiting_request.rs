@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
-use tollgate::{Clock, Micros, Wait};
+use tollgate::{Clock, Micros, Refusal, Wait};
 
 use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
 use super::head_timer::HeadTimer;
@@ -14,7 +14,8 @@ use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 use crate::reservation::ConcurrencyRefusal;
 use crate::rule_set::RuleSet;
 
-/// The longest time until a request that waits for work to end looks again by itself.
+/// The longest time until the head of a queue looks again by itself: units that another instance gives back, or that
+/// came back before it joined, wake nobody.
 const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
 
 /// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
@@ -51,6 +52,8 @@ pub(super) enum ObstacleKind {
     Limit(Wait),
     /// The `concurrency` of a rule, or the table of reservations.
     Busy(ConcurrencyRefusal),
+    /// A refusal that no turn changes, such as that of a store that is unavailable, and the time until another try.
+    Final(Refusal, Wait),
 }
 
 impl Obstacle {
@@ -61,8 +64,8 @@ impl Obstacle {
     /// The instant before which another try is useless.
     fn retry_at(&self, now: Micros) -> Micros {
         match self.kind {
-            ObstacleKind::Limit(retry_after) => now.after(retry_after),
-            ObstacleKind::Busy(_) => now.after(LOOK_AGAIN),
+            ObstacleKind::Limit(retry_after) => now.after(retry_after.min(LOOK_AGAIN)),
+            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => now.after(LOOK_AGAIN),
         }
     }
 
@@ -73,6 +76,7 @@ impl Obstacle {
                 !retry_after.is_never() && now.after(retry_after) < deadline
             }
             ObstacleKind::Busy(_) => true,
+            ObstacleKind::Final(..) => false,
         }
     }
 }
@@ -124,16 +128,13 @@ impl QueuePlace {
         if !obstacle.can_be_waited_for(deadline, now) {
             return Err((obstacle, WaitOutcome::Refused));
         }
-        // The bound of the rule counts all its queues; in one queue a longer flow makes room instead.
-        let waiting = tally.waiting();
-        if waiting >= share.bounds.total && !tables.queues.is_full(bottleneck, share.bounds) {
-            return Err((obstacle, WaitOutcome::Full));
-        }
-        let request = share.joining(&obstacle, (now, deadline));
+        let mut request = share.joining(&obstacle, (now, deadline));
+        // The bound of the rule counts all its queues.
+        request.needs_room = tally.queued() >= share.bounds.total;
         let Some(id) = tables.queues.join(bottleneck, request) else {
             return Err((obstacle, WaitOutcome::Full));
         };
-        tally.begin();
+        tally.begin_queued();
         Ok(QueuePlace {
             tables: Arc::clone(tables),
             tally: Arc::clone(tally),
@@ -145,6 +146,11 @@ impl QueuePlace {
             obstacle,
             end: (WaitOutcome::Left, Wait::ZERO),
         })
+    }
+
+    /// The bottleneck at which the request waits.
+    pub(super) fn bottleneck(&self) -> BottleneckId {
+        self.id.bottleneck
     }
 
     /// Sets the patience of the client, counted from its arrival.
@@ -222,7 +228,7 @@ impl Drop for QueuePlace {
     fn drop(&mut self) {
         // Without effect if it has left.
         self.tables.queues.leave(self.id);
-        self.tally.end(self.end.0, self.end.1);
+        self.tally.end_queued(self.end.0, self.end.1);
     }
 }
 
@@ -232,8 +238,8 @@ impl QueueShare {
         // A place may have become free since the refusal, so a request that waits for one tries again.
         let retry_at = match obstacle.kind {
             ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
-            ObstacleKind::Busy(_) => None,
+            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => None,
         };
-        JoiningRequest { flow, cost, deadline, bounds, retry_at }
+        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at }
     }
 }

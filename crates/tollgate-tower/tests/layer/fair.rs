@@ -20,21 +20,21 @@ use crate::layer::harness::{SharedManualClock, strict, with};
 use crate::layer::rules::{DelayedMemoryStore, rules};
 use crate::layer::virtual_time::VirtualRuntime;
 
-type TestGatekeeper<S> = Arc<Gatekeeper<S, SharedManualClock>>;
+pub(super) type TestGatekeeper<S> = Arc<Gatekeeper<S, SharedManualClock>>;
 
 /// A caller and what became of its requests.
 #[derive(Default)]
-struct CallerCounts {
+pub(super) struct CallerCounts {
     served: AtomicU64,
     refused: AtomicU64,
 }
 
 impl CallerCounts {
-    fn served(&self) -> u64 {
+    pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
     }
 
-    fn refused(&self) -> u64 {
+    pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
@@ -64,14 +64,14 @@ impl Service<Request<()>> for WorkingService {
 }
 
 /// Callers behind one layer.
-struct FairScene<S: InfallibleStore + 'static> {
-    runtime: VirtualRuntime,
-    gatekeeper: TestGatekeeper<S>,
+pub(super) struct FairScene<S: InfallibleStore + 'static> {
+    pub(super) runtime: VirtualRuntime,
+    pub(super) gatekeeper: TestGatekeeper<S>,
     service: RateLimit<WorkingService>,
 }
 
 impl<S: Store<Error = Infallible> + Send + Sync + 'static> FairScene<S> {
-    fn new(text: &str, store: S, work: Duration) -> FairScene<S> {
+    pub(super) fn new(text: &str, store: S, work: Duration) -> FairScene<S> {
         let runtime = VirtualRuntime::new();
         let gatekeeper = Arc::new(Gatekeeper::new(rules(text), store, runtime.clock()));
         let layer: RateLimitLayer = strict(Arc::clone(&gatekeeper));
@@ -83,7 +83,7 @@ impl<S: Store<Error = Infallible> + Send + Sync + 'static> FairScene<S> {
     }
 
     /// A connection that sends its next request when the last one was answered and `pause` is over.
-    fn connect(
+    pub(super) fn connect(
         &mut self,
         (user, tier, cost): (&str, &str, u64),
         pause: Duration,
@@ -112,7 +112,7 @@ impl<S: Store<Error = Infallible> + Send + Sync + 'static> FairScene<S> {
         })
     }
 
-    fn figures(&self, rule: &str) -> WaitFigures {
+    pub(super) fn figures(&self, rule: &str) -> WaitFigures {
         let rules = self.gatekeeper.rules();
         let (_, tally) =
             rules.wait_tallies().find(|(one, _)| *one.name == *rule).expect("such a rule");
@@ -120,7 +120,7 @@ impl<S: Store<Error = Infallible> + Send + Sync + 'static> FairScene<S> {
     }
 
     /// Ends all tasks, and checks that nothing is left behind.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.runtime.end();
         for (rule, tally) in self.gatekeeper.rules().wait_tallies() {
             assert_eq!(tally.figures().waiting, 0, "{}", rule.name);
@@ -138,13 +138,13 @@ fn jain(counts: impl Iterator<Item = u64>) -> f64 {
     sum * sum / (counts.len() as f64 * squares)
 }
 
-const IDENTIFY: &str = "
+pub(super) const IDENTIFY: &str = "
 identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user-id }, tier: { header: x-tier } }
 tiers: { free: 1, pro: 2, gold: 10 }
 ";
 
 /// A limit of all callers together, which the second rule shares among them.
-fn shared_limit(limit: &str) -> String {
+pub(super) fn shared_limit(limit: &str) -> String {
     format!(
         "{IDENTIFY}
 rules:
@@ -279,15 +279,25 @@ fn large_costs_buy_no_larger_share() {
     scene.end();
 }
 
-/// Sends one request; returns its task and its status, once there is one.
-fn send_one<S: Store<Error = Infallible> + Send + Sync + 'static>(
+/// Sends one request of cost 1, as [`send_to`] does.
+pub(super) fn send_one<S: Store<Error = Infallible> + Send + Sync + 'static>(
     scene: &mut FairScene<S>,
+    user: &str,
+    fields: &[(&'static str, &str)],
+) -> (usize, Arc<AtomicU64>) {
+    send_to(scene, "/cost/1", user, fields)
+}
+
+/// Sends one request to a path; returns its task and its status, once there is one.
+pub(super) fn send_to<S: Store<Error = Infallible> + Send + Sync + 'static>(
+    scene: &mut FairScene<S>,
+    path: &str,
     user: &str,
     fields: &[(&'static str, &str)],
 ) -> (usize, Arc<AtomicU64>) {
     let (mut service, status) = (scene.service.clone(), Arc::<AtomicU64>::default());
     let mut request = with("10.0.0.1", &[&[("x-user-id", user)], fields].concat());
-    *request.uri_mut() = "/cost/1".parse().unwrap();
+    *request.uri_mut() = path.parse().unwrap();
     let answered = Arc::clone(&status);
     let task = scene.runtime.spawn(async move {
         let Ok(response) = service.call(request).await;
@@ -297,12 +307,12 @@ fn send_one<S: Store<Error = Infallible> + Send + Sync + 'static>(
     (task, status)
 }
 
-fn statuses(all: &[(usize, Arc<AtomicU64>)]) -> Vec<u64> {
+pub(super) fn statuses(all: &[(usize, Arc<AtomicU64>)]) -> Vec<u64> {
     all.iter().map(|(_, status)| status.load(Ordering::Relaxed)).collect()
 }
 
 /// One unit a second, of all callers together.
-const SLOW: &str = "limits: [1/second burst 1]";
+pub(super) const SLOW: &str = "limits: [1/second burst 1]";
 
 #[test]
 fn waits_end_by_age_by_patience_and_where_no_wait_helps_at_once() {

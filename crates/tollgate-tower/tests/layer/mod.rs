@@ -2,6 +2,8 @@
 
 #[cfg(feature = "rules")]
 mod adaptive;
+#[cfg(feature = "rules")]
+mod bottlenecks;
 mod charges;
 mod exempt;
 #[cfg(feature = "rules")]
