@@ -151,6 +151,7 @@ async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
+    question.tell_wait();
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
     let answered = match identify(&rules, &question, &fields, now) {

@@ -45,6 +45,8 @@ struct LineTable {
     /// Lines that were left empty, by the instant from which they are not needed. Bound: as many as lines.
     idle: BinaryHeap<Reverse<(Micros, BottleneckId)>>,
     opened: u64,
+    /// Number of requests in all lines.
+    standing: usize,
 }
 
 /// The line of one key.
@@ -102,7 +104,7 @@ impl DepartureLines {
 
     /// Number of requests that wait.
     pub(super) fn len(&self) -> usize {
-        self.table().lines.values().map(|one| one.line.len()).sum()
+        self.table().standing
     }
 
     /// A panic under the lock leaves at worst one place that nobody takes.
@@ -113,20 +115,21 @@ impl DepartureLines {
 
 impl Departure {
     /// Joins the line of the slowest queue that a request passes. `None` if it may go on at once, `Err` with the wait if
-    /// it would have to wait longer than the capacity of its queue or `patience`.
+    /// it would have to wait longer than the capacity of its queue or `patience`. `records` says if a departure at once
+    /// is recorded although nobody stands in line.
     pub(super) fn join(
         tables: &Arc<WaitingTables>,
         tally: &Arc<WaitTally>,
         (slowest, others): (PassedQueue, PassedQueues),
         patience: impl FnOnce() -> Wait,
-        now: Micros,
+        (now, records): (Micros, bool),
     ) -> Result<Option<Departure>, Wait> {
         let mut table = tables.lines.table();
         table.drop_idle(now);
         let others_free = others.iter().map(|other| table.free_at(other.bottleneck)).max();
         let scheduled = now.after(slowest.delay).max(others_free.unwrap_or_default());
         if scheduled <= now && table.may_pass(slowest.bottleneck, now) {
-            table.pass(others.iter().chain([&slowest]), now);
+            table.pass(others.iter().chain([&slowest]), now, records);
             tables.lines.in_use.store(!table.lines.is_empty(), Ordering::Relaxed);
             return Ok(None);
         }
@@ -147,6 +150,7 @@ impl Departure {
             return Err(wait);
         }
         let number = one.number;
+        table.standing += 1;
         tables.lines.in_use.store(true, Ordering::Relaxed);
         drop(table);
         tally.begin();
@@ -211,8 +215,9 @@ impl Departure {
         }
         one.line.depart(now);
         let next = one.take_head_waker();
+        table.standing -= 1;
         table.list_if_empty(self.line);
-        table.pass(self.others.iter(), now);
+        table.pass(self.others.iter(), now, true);
         drop(table);
         next.into_iter().for_each(Waker::wake);
         LineStep::Go
@@ -225,8 +230,9 @@ impl Drop for Departure {
         let mut next = None;
         if let Some(one) = table.line_of(self.line, self.number) {
             let was_head = one.line.head().is_some_and(|(head, _)| head == self.ticket);
-            one.line.leave(self.ticket);
+            let has_left = one.line.leave(self.ticket).is_some();
             next = if was_head { one.take_head_waker() } else { None };
+            table.standing -= usize::from(has_left);
             table.list_if_empty(self.line);
         }
         drop(table);
@@ -271,11 +277,23 @@ impl LineTable {
         self.lines.get(&bottleneck).is_none_or(|one| one.line.is_idle(now))
     }
 
-    /// Records a departure in lines that somebody stands in: the next one keeps its distance.
-    fn pass<'q>(&mut self, queues: impl Iterator<Item = &'q PassedQueue>, now: Micros) {
+    /// Records a departure: the next one keeps its distance. Whoever stands in any line may have one of these queues
+    /// among its others, so their lines are opened then. If nobody does, the schedule of the store is enough, and the
+    /// lines come to rest.
+    fn pass<'q>(
+        &mut self,
+        queues: impl Iterator<Item = &'q PassedQueue>,
+        now: Micros,
+        records: bool,
+    ) {
+        let opens = records || self.standing > 0;
         for queue in queues {
+            if opens {
+                self.line(queue.bottleneck);
+            }
             if let Some(one) = self.lines.get_mut(&queue.bottleneck) {
                 one.line.hold_back(now.after(queue.interval));
+                self.list_if_empty(queue.bottleneck);
             }
         }
     }

@@ -209,3 +209,26 @@ rules:
     let order: Vec<usize> = scene.arrivals.lock().unwrap().iter().map(|(one, _)| *one).collect();
     assert_eq!(order, [0, 3, 4, 1, 2]);
 }
+
+#[test]
+fn a_departure_keeps_its_distance_in_a_line_that_nobody_stands_in() {
+    let mut scene = ShapedScene::new(
+        "
+rules:
+  - { name: all, key: global, limits: [{ rate: 10/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+  - { name: slow, match: { path: /slow }, key: '{ip}', limits: [{ rate: 1/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+",
+        in_time,
+    );
+    scene.send("/slow", &[]);
+    scene.send("/slow", &[]);
+    scene.runtime.run(Duration::from_millis(950));
+    scene.send("/fast", &[]);
+    scene.runtime.run(Duration::from_millis(150));
+    scene.send("/fast", &[]);
+    scene.runtime.run(Duration::from_secs(1));
+    // The second one was due at 1,000, the last one at 1,100.
+    assert_eq!(scene.arrivals_ms(), [0, 950, 1_050, 1_150]);
+    let order: Vec<usize> = scene.arrivals.lock().unwrap().iter().map(|(one, _)| *one).collect();
+    assert_eq!(order, [0, 2, 1, 3]);
+}

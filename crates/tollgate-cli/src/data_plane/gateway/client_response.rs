@@ -12,7 +12,6 @@ use tokio::time::{Instant, Sleep};
 use tollgate_tower::GatedBody;
 
 use super::exchange::{Exchange, ResponseSummary};
-use super::overload::RequestPlace;
 use crate::listeners::response_body::InFlightRequest;
 use crate::upstream::UpstreamBody;
 use crate::upstream::body::BodyStreamError;
@@ -35,8 +34,6 @@ pub(super) struct AnsweredRequest {
     pub(super) exchange: Arc<Exchange>,
     pub(super) summary: ResponseSummary,
     pub(super) in_flight: InFlightRequest,
-    /// The place among the requests in progress.
-    pub(super) place: Option<RequestPlace>,
 }
 
 struct IdleTimer {
@@ -77,9 +74,9 @@ impl ClientResponseBody {
     /// Ends the request, with the code of the error that broke its response.
     fn end(&mut self, broken: Option<&'static str>) {
         self.piece_taken();
-        if let Some(AnsweredRequest { exchange, summary, in_flight, place }) = self.request.take() {
+        if let Some(AnsweredRequest { exchange, summary, in_flight }) = self.request.take() {
             exchange.end(&summary, broken);
-            drop((in_flight, place));
+            drop(in_flight);
         }
     }
 
