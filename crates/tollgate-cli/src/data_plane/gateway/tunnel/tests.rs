@@ -212,7 +212,8 @@ async fn no_tunnel_outlives_the_slot_that_it_holds() {
     let limits = rates(None, None, ExcessPolicy::Close);
     let short_lived = [Arc::new(WebSocketLimits { lifetime: Some(hour), ..limits })];
     // Limits | lifetime of the slot | lifetime of the tunnel
-    let rows: [(Option<&[Arc<WebSocketLimits>]>, Option<Duration>, Option<Duration>); 6] = [
+    type LifetimeRow<'a> = (Option<&'a [Arc<WebSocketLimits>]>, Option<Duration>, Option<Duration>);
+    let rows: [LifetimeRow<'_>; 6] = [
         (None, None, None),
         (None, Some(24 * hour), Some(24 * hour)),
         (Some(&[]), None, None),
