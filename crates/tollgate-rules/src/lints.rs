@@ -32,6 +32,7 @@ pub(crate) fn check(
             check_facts(written, settings);
         }
         check_redundant_limits(written);
+        check_delayed_work(written);
     }
     check_fallbacks(rules);
 }
@@ -188,6 +189,21 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
         let place = specs[other].span;
         context.push(diagnostic.also(context.source, place, "the stricter one is here"));
     }
+}
+
+/// Warns of delayed requests that take places of `concurrency`, which they hold from their admission on.
+fn check_delayed_work(written: &WrittenRule<'_>) {
+    let limits = written.rule.limits.plain();
+    let Some(queue) = limits.iter().position(|one| one.limit.is_queue()) else { return };
+    if written.rule.concurrency.is_none() {
+        return;
+    }
+    let problem = Problem::new(format!(
+        "requests that `{}` delays count towards the `concurrency` of the rule, as if they were in progress",
+        limits[queue].text
+    ))
+    .hint("remove one of the two, or add the burst to `concurrency`");
+    written.context.warn(written.specs[queue].span, problem);
 }
 
 /// Returns true if `wide` is redundant, because it admits everything that `strict` admits. False if
