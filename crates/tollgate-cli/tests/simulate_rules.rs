@@ -560,3 +560,20 @@ fn the_example_of_help_works_when_pasted() {
         .collect();
     assert_eq!(ran, CommandOutput { code: Some(0), stdout: wanted, stderr: String::new() });
 }
+
+/// A delayed request departs on the clock of the trace, and keeps its distance from one that passed meanwhile.
+#[test]
+fn departures_of_two_queues_keep_their_distance() {
+    let rules = "
+rules:
+  - { name: all, key: global, limits: [{ rate: 10/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+  - { name: slow, match: { path: /slow }, key: global, limits: [{ rate: 1/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+  - { name: places, key: global, concurrency: 5 }
+";
+    let line = |at: u64, path: &str| format!("{{\"at\":{at},\"facts\":{{\"path\":\"{path}\"}}}}\n");
+    let trace = [line(0, "/slow"), line(0, "/slow"), line(950_000, "/fast")].concat();
+    let ran = simulate("two-queues.yaml", rules, &trace);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let delays: Vec<_> = ran.lines().iter().map(|one| one["delay_us"].as_u64()).collect();
+    assert_eq!(delays, [Some(0), Some(1_050_000), Some(0)]);
+}

@@ -18,7 +18,8 @@ use crate::upstream::body::BodyStreamError;
 
 /// A body, and the hold on its connection until the client has it. A client that takes no byte for two idle timeouts
 /// loses its connection: each piece counts as a reply that waits until the next one is asked for. An upstream that sends
-/// no byte, while the client sends none either, loses the exchange after its own idle timeout.
+/// no byte, while the client sends none either, loses the exchange after its own idle timeout. Time in which a rule holds
+/// a piece back does not count.
 pub(super) struct ClientResponseBody {
     body: GatedBody<UpstreamBody>,
     /// The request; `None` until the response is complete but for its body.
@@ -91,7 +92,7 @@ impl ClientResponseBody {
         loop {
             ready!(timer.sleep.as_mut().poll(context));
             let bytes = request.exchange.bytes();
-            if bytes == timer.bytes {
+            if bytes == timer.bytes && !self.body.is_held_back() {
                 return Poll::Ready(());
             }
             timer.bytes = bytes;
