@@ -193,14 +193,14 @@ impl Reservations {
         }
     }
 
-    /// Records the end of work, and lets those try who wait for a bound that has grown.
+    /// Records the end of measured work, and lets those try who wait for its place.
     fn measure(&self, id: ReservationId, outcome: Option<WorkOutcome>, now: Micros) {
-        let grown = self.table().measure(id, outcome, now);
-        self.waiting.free(grown.into_iter().map(BottleneckId));
+        let measured = self.table().measure(id, outcome, now);
+        self.waiting.free(measured.into_iter().map(BottleneckId));
     }
 
     fn freed(&self, open: &OpenReservation) {
-        self.waiting.free(open.in_flight.iter().map(|hash| BottleneckId(*hash)));
+        self.waiting.free(open.bounds().map(BottleneckId));
     }
 
     /// A panic under the lock leaves at worst one incomplete reservation.
@@ -332,7 +332,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Decides as [`decide_by`](Gatekeeper::decide_by), for callers that see the work end, and
     /// keeps open all that is known only then: under a rule with `concurrency` the work counts
-    /// until [`Gatekeeper::end`], and a cost from the response waits for [`Gatekeeper::take_due`].
+    /// until [`Gatekeeper::end`], under an adaptive one until [`Gatekeeper::measure`], and a cost from the response waits for [`Gatekeeper::take_due`].
     /// Without such a rule there is no `id` and nothing left to do, unless the caller `settles`
     /// everything itself; if no limit applies, there is never an `id`. If the table is full, the
     /// request is refused as [`Refusal::Busy`].
@@ -441,8 +441,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         (decided, id)
     }
 
-    /// Records the outcome of work that [`measures_latency`](ReservationAnswer::measures_latency), once, while it counts as
-    /// going on. A time begins when the work does, after all waiting and delays.
+    /// Records the outcome of work that [`measures_latency`](ReservationAnswer::measures_latency). From then on adaptive
+    /// bounds count it no more, so a second outcome is ignored; fixed bounds count it until its
+    /// [`end`](Gatekeeper::end). A time begins when the work does, after all waiting and delays.
     pub fn measure(&self, id: ReservationId, outcome: WorkOutcome, now: Micros) {
         self.reservations.measure(id, Some(outcome), now);
     }

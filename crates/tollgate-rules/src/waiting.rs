@@ -21,6 +21,7 @@
 mod admission;
 mod bottleneck_queues;
 mod departures;
+mod head_timer;
 mod wait_tally;
 mod waiting_request;
 

@@ -100,6 +100,49 @@ fn a_client_that_leaves_counts_if_it_waited_longer_than_usual() {
 }
 
 #[test]
+fn open_streams_do_not_fill_a_bound_that_a_probe_lowers() {
+    let gate = AdaptiveGate::new(
+        "rules: [{ name: app, key: global, concurrency: { adaptive: { min: 4, max: 100 } } }]",
+    );
+    gate.work("anna", ANSWERED, 100);
+    // The heads of these responses have come, their bodies have not ended.
+    let streams: Vec<_> = (0..40).filter_map(|_| gate.admit("anna").id).collect();
+    streams.iter().for_each(|id| gate.0.measure(*id, ANSWERED, gate.0.now()));
+    assert_eq!((gate.0.stats().reservations, gate.report().in_flight), (40, 0));
+    let three_times_slower = WorkOutcome::Answered(Wait::from_micros(30_000));
+    let bounds = (0..100).map(|_| {
+        gate.work("anna", three_times_slower, 1);
+        gate.report().limit
+    });
+    let bounds: Vec<u64> = bounds.collect();
+    let lowest = bounds.iter().position(|bound| *bound < 40).expect("a probe below the streams");
+    assert!(bounds[lowest..].iter().any(|bound| *bound > 40), "it grows again: {bounds:?}");
+    assert_eq!(gate.report().base_latency, Wait::from_micros(30_000));
+}
+
+#[test]
+fn measured_work_counts_no_more_under_an_adaptive_bound_and_still_under_a_fixed_one() {
+    let gate = AdaptiveGate::new(
+        "
+rules:
+  - { name: app, key: global, concurrency: adaptive }
+  - { name: each, key: '{user}', concurrency: 1 }
+",
+    );
+    let [annas, berts] = ["anna", "bert"].map(|user| gate.admit(user).id.expect("admitted"));
+    for _ in 0..2 {
+        gate.0.measure(annas, WorkOutcome::Unmeasured, gate.0.now());
+        assert_eq!(gate.report().in_flight, 1, "the work of bert, also after a second outcome");
+    }
+    assert!(!gate.admit("anna").answer.allowed());
+    gate.0.end(annas);
+    assert_eq!(gate.report().in_flight, 1);
+    assert!(gate.admit("anna").answer.allowed());
+    gate.0.end(berts);
+    assert_eq!(gate.report().in_flight, 1, "an end without an outcome frees the place too");
+}
+
+#[test]
 fn a_committed_reservation_took_as_long_as_it_was_open() {
     let gate = AdaptiveGate::new(
         "rules: [{ name: app, key: global, limits: [1000000/second], concurrency: adaptive }]",

@@ -62,6 +62,11 @@ impl<B> GatedBody<B> {
         }
     }
 
+    /// Returns true while a rule that counts bytes holds a piece back: nothing comes although the inner service sends.
+    pub fn is_held_back(&self) -> bool {
+        self.held_bytes() > 0
+    }
+
     fn held_bytes(&self) -> u64 {
         self.pace.as_ref().map_or(0, |pace| pace.held_bytes())
     }

@@ -105,10 +105,14 @@ pub struct GateRequest {
     pub settles: bool,
     /// True if the gate should look for signs of misuse, as it does for the first requests of a layer.
     pub watching: bool,
+    pub(crate) on_wait: Option<WaitFn>,
     pub(crate) dialects: Option<LayerDialects>,
     pub(crate) layers: LayerNumbers,
     pub(crate) report: ReportOptions,
 }
+
+/// A function that is called when a request begins to wait.
+pub(crate) type WaitFn = fn(&request::Parts);
 
 /// The options of a layer that a decision carries to the response.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,6 +161,12 @@ impl GateRequest {
     pub fn patience(&self) -> Option<Duration> {
         let max = self.max_wait?;
         Some(stated_patience(&self.head.headers).map_or(max, |stated| stated.min(max)))
+    }
+
+    /// Tells the server that the request begins to wait for its turn. A gate that queues requests calls it once for each
+    /// of them; the layer itself does so for requests that it delays.
+    pub fn tell_wait(&self) {
+        self.on_wait.into_iter().for_each(|on_wait| on_wait(&self.head));
     }
 
     /// A verdict with a decision.

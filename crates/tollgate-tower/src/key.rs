@@ -237,6 +237,7 @@ mod tests {
             max_wait: None,
             settles: false,
             watching: false,
+            on_wait: None,
             dialects: None,
             layers: Default::default(),
             report: Default::default(),

@@ -17,7 +17,7 @@ use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
 use crate::gate::{
     BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions, RequestBodyReader,
-    SleepFn,
+    SleepFn, WaitFn,
 };
 use crate::inner_fields::InnerLimitFields;
 use crate::refusal::{RefusalFn, RefusedRequest};
@@ -78,6 +78,7 @@ pub(crate) struct LayerConfig {
     pub(crate) refusal: Option<Arc<RefusalFn>>,
     dialects: Option<LayerDialects>,
     wait: Option<DelayOptions>,
+    on_wait: Option<WaitFn>,
     report: ReportOptions,
     background: Option<Arc<BackgroundFn>>,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
@@ -107,6 +108,7 @@ impl RateLimitLayer {
             refusal: None,
             dialects: None,
             wait: None,
+            on_wait: None,
             report: ReportOptions::default(),
             background: None,
             on_warning: Arc::new(warning::write),
@@ -216,6 +218,13 @@ impl RateLimitLayer {
         self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
+    /// Sets the function that is called when a request begins to wait, so that the server can lend out meanwhile what
+    /// it keeps for requests in progress. A plain function, because a copy goes with each request.
+    #[must_use]
+    pub fn on_wait(self, on_wait: fn(&request::Parts)) -> RateLimitLayer {
+        self.with(|config| config.on_wait = Some(on_wait))
+    }
+
     /// Sets the treatment of rate limit header fields that the inner service wrote. By default they stay. An
     /// [`InnerLimitFields`] in the extensions of a response counts for that response.
     #[must_use]
@@ -234,7 +243,8 @@ impl RateLimitLayer {
         self.with(|config| config.background = Some(Arc::new(background)))
     }
 
-    /// A layer that reads the bodies of requests whose cost is estimated by them, to be put around this one.
+    /// A layer to be put around this one: it reads the bodies of requests whose cost is estimated by them, and charges and
+    /// paces those under `cost: bytes`. Without it, only the bodies of responses are charged by their bytes.
     pub fn request_body(&self) -> RequestBodyLayer {
         RequestBodyLayer::new(Arc::clone(&self.config))
     }
@@ -315,6 +325,7 @@ impl LayerConfig {
             peer: (self.peer)(&head),
             cost: self.cost.as_ref().map(|cost| cost(&head)),
             max_wait: self.wait.as_ref().map(|wait| wait.max),
+            on_wait: self.on_wait,
             settles: self.charge.is_some(),
             watching: self.watch.watches(),
             dialects: self.dialects.clone(),
@@ -328,6 +339,11 @@ impl LayerConfig {
         if self.watch.is_first_report(warning) {
             (self.on_warning)(warning);
         }
+    }
+
+    /// Tells the server that a request begins to wait.
+    pub(crate) fn tell_wait(&self, head: &request::Parts) {
+        self.on_wait.into_iter().for_each(|on_wait| on_wait(head));
     }
 
     /// Starts a sleep; `None` if the layer does not delay requests.

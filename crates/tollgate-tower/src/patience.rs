@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn the_shortest_stated_wait_counts_and_bad_values_do_not() {
-        let table: &[(&[(&str, &str)], Option<u64>)] = &[
+        type PatienceRow<'a> = (&'a [(&'a str, &'a str)], Option<u64>);
+        let table: &[PatienceRow<'_>] = &[
             (&[], None),
             (&[("prefer", "wait=5")], Some(5_000_000)),
             (&[("prefer", "respond-async, Wait = 10 ; a=b")], Some(10_000_000)),

@@ -3,7 +3,7 @@
 //! It goes around the [`RateLimitLayer`](crate::RateLimitLayer) that made it. Requests that no such rule applies to pass
 //! through untouched. Others wait until their body has been read, which the server must bound in time, and go
 //! on with the same frames. A body that is too long is not read to its end, so the estimate falls back, and the rest
-//! of it streams.
+//! of it streams. Bodies under a rule with `cost: bytes` are charged and paced as they stream.
 
 use std::collections::VecDeque;
 use std::fmt;

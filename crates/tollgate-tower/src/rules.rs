@@ -3,6 +3,7 @@
 //! The facts are the request's method, path and header fields; the rules' `identify` finds the caller from them and
 //! from the peer's address. A slot of a rule's `concurrency` is held until the body of the response has ended, at
 //! most 24 hours; for an upgraded connection, as long as the server keeps its [`AdmissionGuard`](crate::AdmissionGuard).
+//! A slot of an adaptive `concurrency` is held until the head of the response, where the measured time ends.
 //! A cost in a header field is settled when the head of the response is ready, a cost in the body when the body has
 //! ended. An estimate by the body of the request needs a [`RequestBodyLayer`](crate::RequestBodyLayer).
 
@@ -150,6 +151,7 @@ async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
+    question.tell_wait();
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
     let answered = match identify(&rules, &question, &fields, now) {
@@ -334,12 +336,10 @@ pub struct WebSocketRules(pub Vec<Arc<WebSocketLimits>>);
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
     /// Reports the outcome of measured work, once.
-    fn measure(&mut self, outcome: impl FnOnce(Wait) -> Option<WorkOutcome>) {
+    fn measure(&mut self, outcome: impl FnOnce(Wait) -> WorkOutcome) {
         let Some(began_at) = self.began_at.take() else { return };
         let now = self.gatekeeper.now();
-        if let Some(outcome) = outcome(began_at.until(now)) {
-            self.gatekeeper.measure(self.id, outcome, now);
-        }
+        self.gatekeeper.measure(self.id, outcome(began_at.until(now)), now);
     }
 
     /// Settles charges: at once over a store in this process, otherwise by the returned future.
@@ -418,14 +418,12 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
 
 /// The outcome of work by the status of its response. A failure that is not due to load has no meaningful time, and
 /// neither has a tunnel.
-fn work_outcome(status: StatusCode, is_tunnel: bool, waited: Wait) -> Option<WorkOutcome> {
+fn work_outcome(status: StatusCode, is_tunnel: bool, waited: Wait) -> WorkOutcome {
     match status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            Some(WorkOutcome::Overloaded)
-        }
-        StatusCode::TOO_MANY_REQUESTS => None,
-        status if status.is_server_error() || is_tunnel => None,
-        _ => Some(WorkOutcome::Answered(waited)),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => WorkOutcome::Overloaded,
+        StatusCode::TOO_MANY_REQUESTS => WorkOutcome::Unmeasured,
+        status if status.is_server_error() || is_tunnel => WorkOutcome::Unmeasured,
+        _ => WorkOutcome::Answered(waited),
     }
 }
 
@@ -438,7 +436,7 @@ fn poll_once(future: impl Future<Output = ()> + Send + 'static) -> Option<BoxFut
 
 impl<S: InfallibleStore + 'static, C: Clock + 'static> Drop for RulesAdmission<S, C> {
     fn drop(&mut self) {
-        self.measure(|waited| Some(WorkOutcome::Abandoned(waited)));
+        self.measure(WorkOutcome::Abandoned);
         self.gatekeeper.end(self.id);
     }
 }

@@ -137,7 +137,10 @@ pub(crate) fn next_step(
     let delay = decision.delay().duration().filter(|delay| !delay.is_zero());
     held.decision = Some(decision);
     match departure.or_else(|| delay.and_then(|delay| config.sleep(delay))) {
-        Some(sleep) => NextStep::CallInnerAfter(sleep, held),
+        Some(sleep) => {
+            config.tell_wait(head);
+            NextStep::CallInnerAfter(sleep, held)
+        }
         None => NextStep::CallInner(held),
     }
 }

@@ -286,6 +286,10 @@ fn settlements(page: &mut MetricsPage, tally: &SettlementTally) {
 /// [`RULES_MAX`].
 fn adaptive_concurrency(page: &mut MetricsPage, bounds: &[AdaptiveBoundReport]) {
     let bounds = &bounds[..bounds.len().min(RULES_MAX)];
+    if bounds.is_empty() {
+        // A family needs a sample.
+        return;
+    }
     let mut family = |name, help, value: fn(&AdaptiveBoundReport) -> MetricValue| {
         let mut family = page.family(name, MetricKind::Gauge, help);
         for bound in bounds {

@@ -126,3 +126,51 @@ fn a_request_goes_up_at_its_rate() {
     drop((gateway, reported));
     sending.join().expect("it ended with the gateway");
 }
+
+/// One byte a second, which is far longer than the timeouts of these tests.
+const SLOW_RULES: &str = "
+rules:
+  - name: shaped
+    key: '{ip}'
+    limits: [{ rate: 1/second, burst: 5, algorithm: leaky_bucket, queue: true }]
+    cost: bytes
+";
+
+#[test]
+fn a_response_that_a_rule_holds_back_is_not_idle() {
+    let upstream = RawUpstream::start(|conversation| {
+        conversation.read_head()?;
+        conversation.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc")
+    });
+    let rules = format!(
+        "{SLOW_RULES}upstreams: {{ app: {{ addresses: 'http://{}', idle_timeout: 100ms }} }}\n",
+        upstream.address()
+    );
+    let gateway = GatewayProcess::start_routed(&rules, &["--workers", "1"]);
+    assert_eq!(gateway.get("/").text(), "abc");
+}
+
+#[test]
+fn a_client_whose_bytes_a_rule_holds_back_is_not_slow() {
+    let (report, reported) = mpsc::channel();
+    let upstream = RawUpstream::start(move |conversation| {
+        conversation.read_head()?;
+        let mut received = 0;
+        while received < 3 {
+            received += conversation.read_bytes(1)?.len();
+            let _ = report.send(received);
+        }
+        conversation.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    });
+    // A byte waits for three seconds, longer than the client may take.
+    let rules = SLOW_RULES.replace("1/second", "20/minute");
+    let flags = ["--workers", "1", "--body-timeout", "2s"];
+    let gateway = GatewayProcess::start_with(upstream.address(), &rules, &flags);
+    let mut client = WireClient::connect(gateway.address());
+    client.send(b"POST /up HTTP/1.1\r\nhost: app\r\ncontent-length: 3\r\n\r\na");
+    for (received, next) in [(1, b"b"), (2, b"c")] {
+        assert_eq!(reported.recv(), Ok(received));
+        client.send(next);
+    }
+    assert_eq!(client.read_reply("POST").expect("an answer").status, 204);
+}

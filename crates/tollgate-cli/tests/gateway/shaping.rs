@@ -4,7 +4,7 @@
 //! machine is. Waits are read from the gateway's own figures, which use its own clock.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,8 +73,12 @@ fn output_is_evenly_spaced_first_come_first_served_and_nobody_waits_too_long() {
         let earliest = begun + INTERVAL * number as u32;
         assert!(*at >= earliest, "{target} is {:?} early", earliest.duration_since(*at));
     }
-    let gaps = arrivals.windows(2).map(|pair| pair[1].1.duration_since(pair[0].1));
-    eprintln!("shortest gap at the upstream: {:?} of {INTERVAL:?}", gaps.min());
+    let mut gaps: Vec<Duration> =
+        arrivals.windows(2).map(|pair| pair[1].1.duration_since(pair[0].1)).collect();
+    gaps.sort_unstable();
+    eprintln!("gaps at the upstream: shortest {:?}, of {INTERVAL:?}", gaps[0]);
+    // A request that is late on its way shortens one gap; requests that depart together shorten all.
+    assert!(gaps[gaps.len() / 2] >= INTERVAL * 9 / 10, "{gaps:?}");
     let page = ParsedExposition::of_text(&gateway.server.admin_get("/metrics", &[]).body);
     let bucket = |bound: &str| {
         let is_bucket = |name: &str| name == "tollgate_wait_seconds_bucket";
@@ -130,6 +134,76 @@ fn a_delay_beyond_the_clients_patience_is_refused_at_once() {
     let left = gateway.server.check(r#"{"ip":"127.0.0.1","cost":0}"#)["remaining"].as_u64();
     assert_eq!((left, waiting(&gateway)), (Some(19), 0), "nothing was charged");
     assert_eq!(arrivals.lock().expect("no panic").len(), 1);
+}
+
+/// One request at a time. Another one waits for it.
+const ONE_PLACE: [&str; 8] = [
+    "--workers",
+    "1",
+    "--gateway-max-requests",
+    "1",
+    "--gateway-max-waiting",
+    "1",
+    "--gateway-max-wait",
+    "1h",
+];
+
+/// Requests that found no room at the gateway at once, and waited for it.
+fn found_no_room(gateway: &GatewayProcess) -> u64 {
+    let page = ParsedExposition::of_text(&gateway.server.admin_get("/metrics", &[]).body);
+    let mut queued = page.samples().filter(|one| one.name == "tollgate_gateway_queue_total");
+    queued.find(|one| one.labels["outcome"] == *"waited").expect("a counter").value as u64
+}
+
+#[test]
+fn those_who_wait_for_their_turn_keep_nobody_out() {
+    let (upstream, _) = recorder();
+    let rules = RULES.replace("key: global", "match: { path: /even }, key: global");
+    let rules = rules.replace("50/second", "1/hour");
+    let flags = [&ONE_PLACE[..], &["--gateway-max-delay", "3000h"]].concat();
+    let gateway = GatewayProcess::start_with(upstream.address(), &rules, &flags);
+    assert_eq!(gateway.get("/even").status, 200);
+    let _waiting: Vec<WireClient> = (0..10)
+        .map(|_| {
+            let mut client = WireClient::connect(gateway.address());
+            client.send(b"GET /even HTTP/1.1\r\nhost: a\r\n\r\n");
+            client
+        })
+        .collect();
+    until_true("all of them to wait", || waiting(&gateway) == 10);
+    assert_eq!(gateway.get("/other").status, 200);
+    assert_eq!(found_no_room(&gateway), 0);
+}
+
+#[test]
+fn a_request_takes_a_place_again_when_its_turn_has_come() {
+    let (report, reported) = mpsc::channel();
+    let go_on = Arc::new(Barrier::new(2));
+    let held = go_on.clone();
+    let upstream = RawUpstream::start(move |conversation| -> io::Result<()> {
+        loop {
+            if conversation.read_head()?.starts_with("GET /held") {
+                let _ = report.send(());
+                held.wait();
+            }
+            conversation.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")?;
+        }
+    });
+    let rules = RULES.replace("key: global", "match: { path: /even }, key: global");
+    let rules = rules.replace("50/second", "20/minute");
+    let gateway = GatewayProcess::start_with(upstream.address(), &rules, &ONE_PLACE);
+    assert_eq!(gateway.get("/even").status, 200);
+    let mut delayed = WireClient::connect(gateway.address());
+    delayed.send(b"GET /even HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut holder = WireClient::connect(gateway.address());
+    holder.send(b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
+    reported.recv().expect("the upstream has it");
+    // Whichever came first, one of the two has to wait until the other has left its place.
+    until_true("the turn to come", || found_no_room(&gateway) == 1);
+    go_on.wait();
+    for client in [&mut delayed, &mut holder] {
+        assert_eq!(client.read_reply("GET").expect("an answer").status, 200);
+    }
 }
 
 /// Clients that leave while they wait.

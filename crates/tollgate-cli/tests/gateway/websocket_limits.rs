@@ -85,12 +85,15 @@ fn too_many_messages_close_the_connection_and_nothing_of_the_next_passes() {
     );
 }
 
-/// One fragmented message counts once, its bytes count all, and a control frame counts as a message wherever it is.
+/// One fragmented message counts once, its bytes count all. A control frame counts as a message wherever it is, and so does
+/// an empty fragment that is not the last.
 #[test]
 fn messages_are_counted_however_they_are_framed() {
     let hello: &[(u8, &[u8])] = &[(FINAL | TEXT, b"hello")];
     let fragments: &[(u8, &[u8])] =
-        &[(TEXT, b"he"), (CONTINUATION, b""), (CONTINUATION, b"l"), (FINAL | CONTINUATION, b"lo")];
+        &[(TEXT, b""), (CONTINUATION, b"he"), (CONTINUATION, b"llo"), (FINAL | CONTINUATION, b"")];
+    let with_empty: &[(u8, &[u8])] =
+        &[(TEXT, b"he"), (CONTINUATION, b""), (FINAL | CONTINUATION, b"llo")];
     let with_ping: &[(u8, &[u8])] =
         &[(TEXT, b"he"), (FINAL | PING, b"?"), (FINAL | CONTINUATION, b"llo")];
     let pings: &[(u8, &[u8])] = &[(FINAL | PING, b"?"), (FINAL | PONG, b"")];
@@ -98,6 +101,7 @@ fn messages_are_counted_however_they_are_framed() {
     let rows = [
         ("messages: 4/hour", hello, 4, 1_008),
         ("messages: 4/hour", fragments, 4, 1_008),
+        ("messages: 4/hour", with_empty, 2, 1_008),
         ("messages: 4/hour", with_ping, 2, 1_008),
         ("messages: 4/hour, close_code: 1013", pings, 2, 1_013),
         // Two bytes, four of the mask, and the payload.

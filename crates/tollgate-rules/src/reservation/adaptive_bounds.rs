@@ -15,6 +15,9 @@ pub const ADAPTIVE_KEYS_MAX: usize = 1_024;
 /// Time without work after which a key is no longer reported, and is the first to make room.
 const IDLE: Wait = Wait::from_micros(600_000_000);
 
+/// Shortest time between two searches for idle keys. A search looks at all keys, under the lock that every request takes.
+const SEARCH_INTERVAL: Wait = Wait::from_micros(100_000);
+
 /// The end of measured work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
@@ -24,6 +27,8 @@ pub enum WorkOutcome {
     Overloaded,
     /// The client left after this time, before the upstream answered.
     Abandoned(Wait),
+    /// The time says nothing about the load of the upstream.
+    Unmeasured,
 }
 
 /// The adaptive bounds of all keys of one rule.
@@ -35,7 +40,7 @@ pub struct AdaptiveBoundReport {
     pub keys: usize,
     /// Sum of their bounds.
     pub limit: u64,
-    /// Sum of their work in flight.
+    /// Sum of their work in flight whose measured time has not ended.
     pub in_flight: u64,
     /// Highest mean latency without a queue among them, as last measured.
     pub base_latency: Wait,
@@ -48,6 +53,10 @@ pub struct AdaptiveBoundReport {
 pub(super) struct AdaptiveBounds {
     /// Bound: [`ADAPTIVE_KEYS_MAX`].
     controllers: HashMap<u64, KeyController>,
+    /// The keys that were idle at the last search, the longest idle one last. Bound: [`ADAPTIVE_KEYS_MAX`].
+    idle: Vec<u64>,
+    /// The instant of the last search for idle keys.
+    searched_at: Option<Micros>,
 }
 
 #[derive(Debug)]
@@ -77,7 +86,7 @@ impl AdaptiveBounds {
     ) {
         let Some(concurrency) = &rule.concurrency else { return };
         let Some(min) = concurrency.adaptive_min else { return };
-        if !self.controllers.contains_key(&hash) && !self.has_room(counts) {
+        if !self.controllers.contains_key(&hash) && !self.has_room(counts, now) {
             return;
         }
         let one = self.controllers.entry(hash).or_insert_with(|| KeyController {
@@ -91,31 +100,46 @@ impl AdaptiveBounds {
     }
 
     /// Returns true if one more controller fits, if need be in the place of the longest idle one.
-    fn has_room(&mut self, counts: &HashMap<u64, u32>) -> bool {
-        if self.controllers.len() < ADAPTIVE_KEYS_MAX {
-            return true;
-        }
-        let idle = self.controllers.iter().filter(|(hash, _)| !counts.contains_key(hash));
-        let oldest = idle.min_by_key(|(_, one)| one.used_at).map(|(hash, _)| *hash);
-        oldest.is_some_and(|hash| self.controllers.remove(&hash).is_some())
+    fn has_room(&mut self, counts: &HashMap<u64, u32>, now: Micros) -> bool {
+        self.controllers.len() < ADAPTIVE_KEYS_MAX
+            || self.remove_idle(counts)
+            || self.search_idle(counts, now) && self.remove_idle(counts)
     }
 
-    /// Records the end of work. Returns true if more work may go on now than before.
-    pub(super) fn ended(
-        &mut self,
-        hash: u64,
-        outcome: WorkOutcome,
-        in_flight: u32,
-        now: Micros,
-    ) -> bool {
-        let Some(one) = self.controllers.get_mut(&hash) else { return false };
-        let (before, controller) = (one.controller.limit(), &mut one.controller);
-        match outcome {
-            WorkOutcome::Answered(latency) => controller.ended(latency, in_flight, now),
-            WorkOutcome::Overloaded => controller.overloaded(in_flight, now),
-            WorkOutcome::Abandoned(waited) => controller.abandoned(waited, in_flight, now),
+    /// Removes the longest idle of the keys that were found; those in use since then stay. Returns false if none is left.
+    fn remove_idle(&mut self, counts: &HashMap<u64, u32>) -> bool {
+        let is_idle = |one: &KeyController| self.searched_at.is_some_and(|at| one.used_at <= at);
+        while let Some(hash) = self.idle.pop() {
+            if !counts.contains_key(&hash) && self.controllers.get(&hash).is_some_and(is_idle) {
+                return self.controllers.remove(&hash).is_some();
+            }
         }
-        controller.limit() > before
+        false
+    }
+
+    /// Finds the idle keys. Returns false if the last search was just now.
+    fn search_idle(&mut self, counts: &HashMap<u64, u32>, now: Micros) -> bool {
+        let just_now = |at: Micros| at <= now && at.until(now) < SEARCH_INTERVAL;
+        if self.searched_at.is_some_and(just_now) {
+            return false;
+        }
+        self.searched_at = Some(now);
+        let idle = self.controllers.iter().filter(|(hash, _)| !counts.contains_key(hash));
+        let mut idle: Vec<(Micros, u64)> = idle.map(|(hash, one)| (one.used_at, *hash)).collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        self.idle.extend(idle.into_iter().map(|(_, hash)| hash));
+        true
+    }
+
+    /// Records the end of work; `in_flight` is what is left.
+    pub(super) fn ended(&mut self, hash: u64, outcome: WorkOutcome, in_flight: u32, now: Micros) {
+        let Some(one) = self.controllers.get_mut(&hash) else { return };
+        match outcome {
+            WorkOutcome::Answered(latency) => one.controller.ended(latency, in_flight, now),
+            WorkOutcome::Overloaded => one.controller.overloaded(in_flight, now),
+            WorkOutcome::Abandoned(waited) => one.controller.abandoned(waited, in_flight, now),
+            WorkOutcome::Unmeasured => {}
+        }
     }
 
     /// The bounds of the rules whose keys are in use, by name.
@@ -145,5 +169,62 @@ impl AdaptiveBounds {
             report.mean_latency = report.mean_latency.max(one.controller.mean_latency());
         }
         reports.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Source, compile};
+
+    const FULL: u64 = ADAPTIVE_KEYS_MAX as u64;
+    const NOON: Micros = Micros::from_secs(1_794_744_000);
+
+    fn rule() -> Rule {
+        let text = "rules: [{ name: app, key: '{ip}', concurrency: adaptive }]";
+        let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+        compiled.rules.expect("valid").rules().next().expect("one").clone()
+    }
+
+    fn later(micros: u64) -> Micros {
+        NOON.after(Wait::from_micros(micros))
+    }
+
+    #[test]
+    fn a_full_table_is_searched_for_idle_keys_once_per_interval() {
+        let (rule, mut bounds) = (rule(), AdaptiveBounds::default());
+        let mut counts: HashMap<u64, u32> = (0..FULL).map(|hash| (hash, 1)).collect();
+        (0..FULL).for_each(|hash| bounds.began(&rule, hash, &counts, NOON));
+        let mut is_measured = |hash, counts: &HashMap<u64, u32>, now| {
+            bounds.began(&rule, hash, counts, now);
+            bounds.controllers.contains_key(&hash)
+        };
+        assert!(!is_measured(FULL, &counts, NOON), "all are busy");
+        counts.retain(|hash, _| *hash >= 3);
+        assert!(!is_measured(FULL, &counts, later(99_999)), "not searched again so soon");
+        // One search finds all three. The second is busy again when its place is wanted.
+        let now = later(100_000);
+        assert!(is_measured(FULL, &counts, now));
+        counts.insert(FULL, 1);
+        assert!(is_measured(1, &counts, now));
+        counts.insert(1, 1);
+        assert!(is_measured(FULL + 1, &counts, now), "in the place of another one");
+        counts.insert(FULL + 1, 1);
+        assert!(!is_measured(FULL + 2, &counts, now), "nothing was idle at the search any more");
+        assert!(is_measured(1, &counts, now), "a busy key stays");
+        assert_eq!(bounds.controllers.len(), ADAPTIVE_KEYS_MAX);
+    }
+
+    #[test]
+    fn a_key_that_was_used_since_the_search_stays() {
+        let (rule, mut bounds) = (rule(), AdaptiveBounds::default());
+        let nothing = HashMap::new();
+        (0..FULL).for_each(|hash| bounds.began(&rule, hash, &nothing, later(hash)));
+        bounds.began(&rule, FULL, &nothing, later(2_000));
+        assert!(!bounds.controllers.contains_key(&0), "the longest idle one");
+        // The next in line does some work, and ends it.
+        bounds.began(&rule, 1, &nothing, later(3_000));
+        bounds.began(&rule, FULL + 1, &nothing, later(4_000));
+        assert!(bounds.controllers.contains_key(&1) && !bounds.controllers.contains_key(&2));
     }
 }

@@ -97,6 +97,12 @@ enum WorkBound<'r> {
 }
 
 impl WorkBound<'_> {
+    /// Returns true if latency decides the bound: work counts until its measured time ends.
+    fn is_adaptive(self) -> bool {
+        let WorkBound::Concurrency(rule) = self else { return false };
+        rule.concurrency.as_ref().is_some_and(|one| one.adaptive_min.is_some())
+    }
+
     /// The highest that the bound can be.
     fn max(self) -> u32 {
         match self {
@@ -240,13 +246,23 @@ struct CallerUsage {
 #[derive(Debug)]
 pub(super) struct OpenReservation {
     pub(super) charges: Vec<ReservedCharge>,
-    /// Hashes that it counts in flight under.
-    pub(super) in_flight: Box<[u64]>,
+    /// Hashes that it counts in flight under until it ends.
+    in_flight: Box<[u64]>,
+    /// Hashes that it counts in flight under until its measured time ends. Work that is open for longer, such as a
+    /// stream, must not fill an adaptive bound: nothing would be measured any more, and the bound would never change.
+    measured: Box<[u64]>,
     /// Hashes of its caller.
     callers: Box<[u64]>,
     long_bytes: usize,
     held_at: Micros,
     deadline: Micros,
+}
+
+impl OpenReservation {
+    /// All hashes that it counts in flight under.
+    pub(super) fn bounds(&self) -> impl Iterator<Item = u64> {
+        self.in_flight.iter().chain(&self.measured).copied()
+    }
 }
 
 /// The reason why a reservation is refused.
@@ -317,9 +333,14 @@ impl ReservationTable {
         now: Micros,
     ) -> ReservationId {
         let id = ReservationSecrets::new_id();
+        let hashes = |adaptive: bool| {
+            let bounds = request.concurrency.iter();
+            bounds.filter(move |(_, bound, _)| bound.is_adaptive() == adaptive).map(|it| it.2)
+        };
         let open = OpenReservation {
             charges: Vec::new(),
-            in_flight: request.concurrency.iter().map(|(_, _, hash)| *hash).collect(),
+            in_flight: hashes(false).collect(),
+            measured: hashes(true).collect(),
             callers: request.callers.iter().copied().collect(),
             long_bytes: request.long_bytes(),
             held_at: now,
@@ -342,22 +363,37 @@ impl ReservationTable {
         id
     }
 
-    /// Records the end of an open reservation's work, for rules that bound it by latency. `None` is an end without a
-    /// measured time: the work took as long as the reservation was open. Returns the hashes under which more work may go
-    /// on now.
+    /// Records the end of an open reservation's measured time, once: it no longer counts under adaptive bounds. `None` is
+    /// an end that was not measured apart: the work took as long as the reservation was open. Returns the hashes that it
+    /// counted under.
     pub(super) fn measure(
         &mut self,
         id: ReservationId,
         outcome: Option<WorkOutcome>,
         now: Micros,
-    ) -> ArrayVec<u64, BOUNDS_MAX> {
-        let Some(open) = self.open.get(&id) else { return ArrayVec::new() };
+    ) -> Box<[u64]> {
+        let Some(open) = self.open.get_mut(&id) else { return Box::default() };
         let outcome = outcome.unwrap_or(WorkOutcome::Answered(open.held_at.until(now)));
-        let grown = open.in_flight.iter().copied().filter(|hash| {
-            let others = self.in_flight.get(hash).copied().unwrap_or(0).saturating_sub(1);
-            self.adaptive.ended(*hash, outcome, others, now)
-        });
-        grown.collect()
+        let measured = std::mem::take(&mut open.measured);
+        for hash in &measured {
+            let left = self.count_out(*hash);
+            self.adaptive.ended(*hash, outcome, left, now);
+        }
+        measured
+    }
+
+    /// Counts one work less in flight, and returns how much is left.
+    fn count_out(&mut self, hash: u64) -> u32 {
+        match self.in_flight.get_mut(&hash) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                *count
+            }
+            _ => {
+                self.in_flight.remove(&hash);
+                0
+            }
+        }
     }
 
     /// The bounds that are found by latency, by rule.
@@ -408,11 +444,8 @@ impl ReservationTable {
     pub(super) fn remove(&mut self, id: ReservationId) -> Option<OpenReservation> {
         let open = self.open.remove(&id)?;
         self.by_deadline.remove(&(open.deadline, id));
-        for hash in &open.in_flight {
-            match self.in_flight.get_mut(hash) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(self.in_flight.remove(hash)),
-            }
+        for hash in open.bounds() {
+            self.count_out(hash);
         }
         for caller in &open.callers {
             match self.by_caller.get_mut(caller) {

@@ -263,7 +263,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return PlanAnswer::new(plan, ask, (decided, id), None);
         }
         plan.defers_admission = false;
-        let delays = !decided.decision.delay().is_zero() || self.waiting.lines.is_in_use();
+        // The answer of a store that is elsewhere takes its time, and no two take the same: the distance of two departures
+        // counts from this instant.
+        let is_late = !self.answers_at_once();
+        let now = if is_late { self.clock_instant(self.now()) } else { now };
+        let delays =
+            is_late || !decided.decision.delay().is_zero() || self.waiting.lines.is_in_use();
         let joined = match delays {
             true => self.join_line(plan, &decided, patience, now),
             false => Ok(None),
@@ -308,8 +313,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (_, planned) = plan.queue_limits().nth(slowest).expect("one for each");
         let tally = plan.rules().wait_tally_of(planned.limit_ref.rule);
         let slowest = queues.remove(slowest);
-        let joined =
-            Departure::join(&self.waiting, tally, (slowest, queues), patience, now.instant());
+        let times = (now.instant(), !self.answers_at_once());
+        let joined = Departure::join(&self.waiting, tally, (slowest, queues), patience, times);
         joined.map_err(|wait| Obstacle {
             bottleneck: Some(slowest.bottleneck),
             kind: ObstacleKind::Limit(wait),

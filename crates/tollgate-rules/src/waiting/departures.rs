@@ -21,7 +21,8 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::queue::{DepartureLine, LineTicket};
 use tollgate::{Clock, Micros, Wait};
 
-use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
+use super::head_timer::HeadTimer;
+use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 
 /// The most requests in one line. Each holds a reservation, and there are not more of these.
 const PLACES_MAX: usize = crate::reservation::RESERVATIONS_MAX;
@@ -44,6 +45,8 @@ struct LineTable {
     /// Lines that were left empty, by the instant from which they are not needed. Bound: as many as lines.
     idle: BinaryHeap<Reverse<(Micros, BottleneckId)>>,
     opened: u64,
+    /// Number of requests in all lines.
+    standing: usize,
 }
 
 /// The line of one key.
@@ -101,7 +104,7 @@ impl DepartureLines {
 
     /// Number of requests that wait.
     pub(super) fn len(&self) -> usize {
-        self.table().lines.values().map(|one| one.line.len()).sum()
+        self.table().standing
     }
 
     /// A panic under the lock leaves at worst one place that nobody takes.
@@ -112,20 +115,21 @@ impl DepartureLines {
 
 impl Departure {
     /// Joins the line of the slowest queue that a request passes. `None` if it may go on at once, `Err` with the wait if
-    /// it would have to wait longer than the capacity of its queue or `patience`.
+    /// it would have to wait longer than the capacity of its queue or `patience`. `records` says if a departure at once
+    /// is recorded although nobody stands in line.
     pub(super) fn join(
         tables: &Arc<WaitingTables>,
         tally: &Arc<WaitTally>,
         (slowest, others): (PassedQueue, PassedQueues),
         patience: impl FnOnce() -> Wait,
-        now: Micros,
+        (now, records): (Micros, bool),
     ) -> Result<Option<Departure>, Wait> {
         let mut table = tables.lines.table();
         table.drop_idle(now);
         let others_free = others.iter().map(|other| table.free_at(other.bottleneck)).max();
         let scheduled = now.after(slowest.delay).max(others_free.unwrap_or_default());
         if scheduled <= now && table.may_pass(slowest.bottleneck, now) {
-            table.pass(others.iter().chain([&slowest]), now);
+            table.pass(others.iter().chain([&slowest]), now, records);
             tables.lines.in_use.store(!table.lines.is_empty(), Ordering::Relaxed);
             return Ok(None);
         }
@@ -146,6 +150,7 @@ impl Departure {
             return Err(wait);
         }
         let number = one.number;
+        table.standing += 1;
         tables.lines.in_use.store(true, Ordering::Relaxed);
         drop(table);
         tally.begin();
@@ -170,26 +175,21 @@ impl Departure {
     /// Waits until the request departs: never early by `clock`.
     pub async fn wait(mut self, clock: &impl Clock, sleep: &TurnSleepFn) {
         // Only the head of a line has a timer.
-        let mut timer: Option<(Micros, BoxedSleep)> = None;
+        let mut timer = HeadTimer::default();
         let departed_at = poll_fn(|context| {
             loop {
                 let now = clock.now();
                 let at = match self.next_step(now, context.waker()) {
                     LineStep::Go => return Poll::Ready(now),
                     LineStep::Wait => {
-                        timer = None;
+                        timer.clear();
                         return Poll::Pending;
                     }
                     LineStep::LookAgain(at) => at,
                 };
-                let left = now.until(at).duration().unwrap_or_default();
-                let current = timer.take().filter(|(set_for, _)| *set_for == at);
-                let (_, sleeping) = timer.insert(current.unwrap_or_else(|| (at, sleep(left))));
-                if sleeping.as_mut().poll(context).is_pending() {
+                if timer.poll_until((now, at), sleep, context).is_pending() {
                     return Poll::Pending;
                 }
-                // A timer may fire early, and its clock may run at another speed.
-                timer = None;
             }
         })
         .await;
@@ -215,8 +215,9 @@ impl Departure {
         }
         one.line.depart(now);
         let next = one.take_head_waker();
+        table.standing -= 1;
         table.list_if_empty(self.line);
-        table.pass(self.others.iter(), now);
+        table.pass(self.others.iter(), now, true);
         drop(table);
         next.into_iter().for_each(Waker::wake);
         LineStep::Go
@@ -229,8 +230,9 @@ impl Drop for Departure {
         let mut next = None;
         if let Some(one) = table.line_of(self.line, self.number) {
             let was_head = one.line.head().is_some_and(|(head, _)| head == self.ticket);
-            one.line.leave(self.ticket);
+            let has_left = one.line.leave(self.ticket).is_some();
             next = if was_head { one.take_head_waker() } else { None };
+            table.standing -= usize::from(has_left);
             table.list_if_empty(self.line);
         }
         drop(table);
@@ -275,11 +277,23 @@ impl LineTable {
         self.lines.get(&bottleneck).is_none_or(|one| one.line.is_idle(now))
     }
 
-    /// Records a departure in lines that somebody stands in: the next one keeps its distance.
-    fn pass<'q>(&mut self, queues: impl Iterator<Item = &'q PassedQueue>, now: Micros) {
+    /// Records a departure: the next one keeps its distance. Whoever stands in any line may have one of these queues
+    /// among its others, so their lines are opened then. If nobody does, the schedule of the store is enough, and the
+    /// lines come to rest.
+    fn pass<'q>(
+        &mut self,
+        queues: impl Iterator<Item = &'q PassedQueue>,
+        now: Micros,
+        records: bool,
+    ) {
+        let opens = records || self.standing > 0;
         for queue in queues {
+            if opens {
+                self.line(queue.bottleneck);
+            }
             if let Some(one) = self.lines.get_mut(&queue.bottleneck) {
                 one.line.hold_back(now.after(queue.interval));
+                self.list_if_empty(queue.bottleneck);
             }
         }
     }

@@ -9,7 +9,8 @@ use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
 use tollgate::{Clock, Micros, Refusal, Wait};
 
 use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
-use super::{BottleneckId, BoxedSleep, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
+use super::head_timer::HeadTimer;
+use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 use crate::reservation::ConcurrencyRefusal;
 use crate::rule_set::RuleSet;
 
@@ -168,7 +169,7 @@ impl QueuePlace {
     /// Waits until the request may try, or has lost its place.
     pub(super) async fn turn(&self, clock: &impl Clock, sleep: &TurnSleepFn) -> TurnEnd {
         // Only the next one of a queue has a timer.
-        let mut timer: Option<(Micros, BoxedSleep)> = None;
+        let mut timer = HeadTimer::default();
         poll_fn(|context| {
             loop {
                 let now = clock.now();
@@ -176,19 +177,14 @@ impl QueuePlace {
                     QueueStep::Try => return Poll::Ready(TurnEnd::Try),
                     QueueStep::Gone => return Poll::Ready(TurnEnd::Gone),
                     QueueStep::Sleep => {
-                        timer = None;
+                        timer.clear();
                         return Poll::Pending;
                     }
                     QueueStep::LookAgain(at) => at,
                 };
-                let left = now.until(at).duration().unwrap_or_default();
-                let current = timer.take().filter(|(set_for, _)| *set_for == at);
-                let (_, sleeping) = timer.insert(current.unwrap_or_else(|| (at, sleep(left))));
-                if sleeping.as_mut().poll(context).is_pending() {
+                if timer.poll_until((now, at), sleep, context).is_pending() {
                     return Poll::Pending;
                 }
-                // A timer may fire early, and its clock may run at another speed.
-                timer = None;
             }
         })
         .await

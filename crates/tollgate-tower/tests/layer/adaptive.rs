@@ -9,7 +9,9 @@ use http_body_util::Full;
 use tollgate::Wait;
 use tower::Service;
 
-use crate::layer::harness::{HelloService, SharedManualClock, behind, from, later, send, strict};
+use crate::layer::harness::{
+    HelloService, SharedManualClock, behind, from, later, now, send, strict,
+};
 use crate::layer::rules::gatekeeper;
 
 /// A service that takes this long, and answers with this status.
@@ -46,6 +48,23 @@ fn answers_are_measured_and_failures_for_other_reasons_are_not() {
         let report = gatekeeper.adaptive_bounds().remove(0);
         assert_eq!(report.mean_latency, Wait::from_micros(latency_us), "{status}");
         assert_eq!((report.limit, report.in_flight), (limit, 0), "{status}");
+    }
+}
+
+#[test]
+fn a_request_counts_until_the_head_of_its_response_whatever_that_is() {
+    let text = "rules: [{ name: app, key: global, concurrency: { adaptive: { min: 2, max: 2 } } }]";
+    for status in [200, 101, 404, 429, 500, 503] {
+        let (gatekeeper, clock) = gatekeeper(text);
+        let mut service =
+            behind(&strict(Arc::clone(&gatekeeper)), &service(&clock, 10_000, status));
+        let answer = |_| now(service.call(from("192.0.2.1"))).unwrap();
+        let unread: Vec<_> = (0..10).map(answer).collect();
+        assert!(unread.iter().all(|response| response.status() == status), "{status}");
+        assert_eq!(gatekeeper.adaptive_bounds()[0].in_flight, 0, "{status}");
+        assert_eq!(gatekeeper.stats().reservations, 10, "{status}: bodies and tunnels are open");
+        drop(unread);
+        assert_eq!(gatekeeper.stats().reservations, 0, "{status}");
     }
 }
 

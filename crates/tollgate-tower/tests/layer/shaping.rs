@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tollgate::{Clock, MemoryStore, Micros, Wait};
-use tollgate_rules::{Gatekeeper, WaitOutcome};
+use tollgate_rules::{Gatekeeper, InfallibleStore, WaitOutcome};
 use tollgate_tower::RateLimit;
 use tower::{Layer, Service};
 
 use crate::layer::harness::{HelloService, SharedManualClock, strict, with};
-use crate::layer::rules::rules;
+use crate::layer::rules::{DelayedMemoryStore, rules};
 use crate::layer::virtual_time::VirtualRuntime;
 
 /// Numbers that look random and are the same every time.
@@ -27,9 +27,9 @@ impl PseudoRandom {
 }
 
 /// Clients behind a layer with a queue, and when their requests reached the service.
-struct ShapedScene {
+struct ShapedScene<S: InfallibleStore = MemoryStore> {
     runtime: VirtualRuntime,
-    gatekeeper: Arc<Gatekeeper<MemoryStore, SharedManualClock>>,
+    gatekeeper: Arc<Gatekeeper<S, SharedManualClock>>,
     service: RateLimit<HelloService>,
     /// The number and the instant of each request that reached the service.
     arrivals: Arc<Mutex<Vec<(usize, Micros)>>>,
@@ -40,8 +40,17 @@ struct ShapedScene {
 
 impl ShapedScene {
     fn new(text: &str, lateness: impl Fn() -> Wait + Send + Sync + 'static) -> ShapedScene {
+        ShapedScene::over(MemoryStore::new(10_000), text, lateness)
+    }
+}
+
+impl<S: InfallibleStore + 'static> ShapedScene<S> {
+    fn over(
+        store: S,
+        text: &str,
+        lateness: impl Fn() -> Wait + Send + Sync + 'static,
+    ) -> ShapedScene<S> {
         let runtime = VirtualRuntime::new();
-        let store = MemoryStore::new(10_000);
         let gatekeeper = Arc::new(Gatekeeper::new(rules(text), store, runtime.clock()));
         let layer = strict(Arc::clone(&gatekeeper))
             .wait(Duration::from_secs(60), runtime.late_sleep(lateness));
@@ -56,8 +65,14 @@ impl ShapedScene {
         ShapedScene { runtime, gatekeeper, service, arrivals, answers, sent: 0 }
     }
 
-    /// Sends a request now; returns its task.
+    /// Sends a request now, and runs it until it waits; returns its task.
     fn send(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
+        let task = self.begin(path, fields);
+        self.runtime.run_woken();
+        task
+    }
+
+    fn begin(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
         let (number, begun) = (self.sent, self.runtime.clock().now());
         self.sent += 1;
         let mut request = with("192.0.2.1", fields);
@@ -65,13 +80,11 @@ impl ShapedScene {
         request.headers_mut().insert("x-number", number.into());
         let (mut service, answers) = (self.service.clone(), Arc::clone(&self.answers));
         let clock = self.runtime.clock();
-        let task = self.runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let Ok(response) = service.call(request).await;
             let waited = begun.until(clock.now());
             answers.lock().unwrap().push((number, response.status().as_u16(), waited));
-        });
-        self.runtime.run_woken();
-        task
+        })
     }
 
     fn statuses(&self) -> Vec<u16> {
@@ -208,4 +221,42 @@ rules:
     assert_eq!(scene.arrivals_ms(), [0, 30, 40, 500, 1_000]);
     let order: Vec<usize> = scene.arrivals.lock().unwrap().iter().map(|(one, _)| *one).collect();
     assert_eq!(order, [0, 3, 4, 1, 2]);
+}
+
+#[test]
+fn a_departure_keeps_its_distance_in_a_line_that_nobody_stands_in() {
+    let mut scene = ShapedScene::new(
+        "
+rules:
+  - { name: all, key: global, limits: [{ rate: 10/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+  - { name: slow, match: { path: /slow }, key: '{ip}', limits: [{ rate: 1/second, burst: 5, algorithm: leaky_bucket, queue: true }] }
+",
+        in_time,
+    );
+    scene.send("/slow", &[]);
+    scene.send("/slow", &[]);
+    scene.runtime.run(Duration::from_millis(950));
+    scene.send("/fast", &[]);
+    scene.runtime.run(Duration::from_millis(150));
+    scene.send("/fast", &[]);
+    scene.runtime.run(Duration::from_secs(1));
+    // The second one was due at 1,000, the last one at 1,100.
+    assert_eq!(scene.arrivals_ms(), [0, 950, 1_050, 1_150]);
+    let order: Vec<usize> = scene.arrivals.lock().unwrap().iter().map(|(one, _)| *one).collect();
+    assert_eq!(order, [0, 2, 1, 3]);
+}
+
+#[test]
+fn the_distance_counts_from_the_answer_of_a_store_that_takes_its_time() {
+    let mut scene = ShapedScene::over(Arc::new(DelayedMemoryStore::new()), QUEUE, in_time);
+    // Each is on its way to the store when time passes.
+    for way_ms in [30, 0, 5] {
+        scene.begin("/", &[]);
+        scene.runtime.run_steps(1);
+        scene.runtime.advance(Duration::from_millis(way_ms));
+        scene.runtime.run_woken();
+    }
+    scene.runtime.run(Duration::from_secs(1));
+    assert_eq!(scene.arrivals_ms(), [30, 130, 230]);
+    scene.check(INTERVAL, CAPACITY);
 }

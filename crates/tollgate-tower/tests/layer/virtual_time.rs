@@ -21,9 +21,11 @@ pub(crate) struct VirtualRuntime {
     woken: Arc<Mutex<VecDeque<usize>>>,
 }
 
+type TimersByInstant = BTreeMap<(Micros, u64), Waker>;
+
 /// Sleeping tasks, by the instant at which they wake and the order in which they fell asleep.
 #[derive(Clone, Default)]
-struct VirtualTimers(Arc<Mutex<(BTreeMap<(Micros, u64), Waker>, u64)>>);
+struct VirtualTimers(Arc<Mutex<(TimersByInstant, u64)>>);
 
 struct VirtualTaskWaker {
     number: usize,

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use tollgate::{Clock, Micros, Wait};
-use tollgate_rules::{Answer, Ask, ReservationAnswer, WorkOutcome};
+use tollgate_rules::{Answer, Ask, ReservationAnswer, TurnSleepFn, WorkOutcome};
 
 use super::caller_tally::CallerTallies;
 use super::tally::TraceTally;
@@ -107,9 +107,16 @@ impl TracedRun<'_> {
     async fn run(self, number: usize, answers: &RefCell<AnswersInOrder>, sleep: SleepOnClock) {
         let SimRules { gatekeeper, clock, .. } = self.rules;
         let arrived = clock.now();
-        let ReservationAnswer { answer, id, .. } = self.admit(&sleep).await;
-        let begins = clock.now().after(answer.delay());
-        answers.borrow_mut().answer(number, answer, arrived.until(clock.now()));
+        let ReservationAnswer { answer, id, departure, .. } = self.admit(&sleep).await;
+        let decided = clock.now();
+        let due = decided.after(answer.delay());
+        if let Some(departure) = departure {
+            departure.wait(&**clock, &*sleep_in_turn(&sleep)).await;
+        }
+        let begins = clock.now().max(due);
+        // The delay of the answer is told by itself. A departure of another request may have made this one later.
+        let waited = arrived.until(decided.after(due.until(begins)));
+        answers.borrow_mut().answer(number, answer, waited);
         if let Some(id) = id {
             let takes = Wait::at_least(self.takes);
             sleep.sleep_until(begins.after(takes)).await;
@@ -129,10 +136,14 @@ impl TracedRun<'_> {
         match gatekeeper.admit_or_queue(gatekeeper.rules(), &ask, false, &patience, now).await {
             Ok(answered) => answered,
             Err(queued) => {
-                let maker = sleep.clone();
-                let sleep = move |duration| Box::pin(maker.sleep(duration)) as _;
-                gatekeeper.admit_in_turn(queued, &ask, false, &sleep).await
+                gatekeeper.admit_in_turn(queued, &ask, false, &*sleep_in_turn(sleep)).await
             }
         }
     }
+}
+
+/// The function that requests in a queue or a line sleep with.
+fn sleep_in_turn(maker: &SleepOnClock) -> Box<TurnSleepFn> {
+    let maker = maker.clone();
+    Box::new(move |duration| Box::pin(maker.sleep(duration)))
 }

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::caller_fields;
 use super::exchange::Exchange;
@@ -40,6 +40,9 @@ pub(super) struct ClientBody {
     was_held: bool,
     /// Bytes since the timer was set.
     received: usize,
+    /// The instant of the last piece, if the timer runs. The client's time stands still until the next piece is asked
+    /// for: a rule may hold this one back, or the upstream takes it slowly.
+    passed_at: Option<Instant>,
 }
 
 impl ClientBody {
@@ -49,7 +52,15 @@ impl ClientBody {
         must_discard: bool,
     ) -> ClientBody {
         let (incoming, exchange) = (Some(incoming), exchange.clone());
-        ClientBody { incoming, exchange, must_discard, timer: None, was_held: false, received: 0 }
+        ClientBody {
+            incoming,
+            exchange,
+            must_discard,
+            timer: None,
+            was_held: false,
+            received: 0,
+            passed_at: None,
+        }
     }
 
     fn incoming(&mut self) -> Pin<&mut Incoming> {
@@ -92,6 +103,15 @@ impl ClientBody {
         if self.received >= BYTES_PER_TIMEOUT_MIN {
             (self.timer, self.received) = (None, 0);
         }
+        self.passed_at = self.timer.is_some().then(Instant::now);
+    }
+
+    /// Lets the client's time go on, after a pause in which nobody asked for its bytes.
+    fn resume_timer(&mut self) {
+        if let (Some(passed_at), Some(timer)) = (self.passed_at.take(), &mut self.timer) {
+            let ends_at = timer.deadline() + passed_at.elapsed();
+            timer.as_mut().reset(ends_at);
+        }
     }
 
     /// Removes trailers that some servers would take for header fields. No proxy sends those after the body, so it does
@@ -111,6 +131,7 @@ impl Body for ClientBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyStreamError>>> {
         ready!(self.poll_released(context));
+        self.resume_timer();
         match self.incoming().poll_frame(context) {
             Poll::Pending => {
                 ready!(self.poll_too_slow(context));

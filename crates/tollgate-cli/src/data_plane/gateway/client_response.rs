@@ -12,14 +12,14 @@ use tokio::time::{Instant, Sleep};
 use tollgate_tower::GatedBody;
 
 use super::exchange::{Exchange, ResponseSummary};
-use super::overload::RequestPlace;
 use crate::listeners::response_body::InFlightRequest;
 use crate::upstream::UpstreamBody;
 use crate::upstream::body::BodyStreamError;
 
 /// A body, and the hold on its connection until the client has it. A client that takes no byte for two idle timeouts
 /// loses its connection: each piece counts as a reply that waits until the next one is asked for. An upstream that sends
-/// no byte, while the client sends none either, loses the exchange after its own idle timeout.
+/// no byte, while the client sends none either, loses the exchange after its own idle timeout. Time in which a rule holds
+/// a piece back does not count.
 pub(super) struct ClientResponseBody {
     body: GatedBody<UpstreamBody>,
     /// The request; `None` until the response is complete but for its body.
@@ -35,8 +35,6 @@ pub(super) struct AnsweredRequest {
     pub(super) exchange: Arc<Exchange>,
     pub(super) summary: ResponseSummary,
     pub(super) in_flight: InFlightRequest,
-    /// The place among the requests in progress.
-    pub(super) place: Option<RequestPlace>,
 }
 
 struct IdleTimer {
@@ -77,9 +75,9 @@ impl ClientResponseBody {
     /// Ends the request, with the code of the error that broke its response.
     fn end(&mut self, broken: Option<&'static str>) {
         self.piece_taken();
-        if let Some(AnsweredRequest { exchange, summary, in_flight, place }) = self.request.take() {
+        if let Some(AnsweredRequest { exchange, summary, in_flight }) = self.request.take() {
             exchange.end(&summary, broken);
-            drop((in_flight, place));
+            drop(in_flight);
         }
     }
 
@@ -94,7 +92,7 @@ impl ClientResponseBody {
         loop {
             ready!(timer.sleep.as_mut().poll(context));
             let bytes = request.exchange.bytes();
-            if bytes == timer.bytes {
+            if bytes == timer.bytes && !self.body.is_held_back() {
                 return Poll::Ready(());
             }
             timer.bytes = bytes;

@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HOST, HeaderValue};
-use http::{Method, Response, StatusCode, Uri, request};
+use http::{Extensions, Method, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 use tollgate_tower::GateDecision;
 
 use super::error_reply::ReplyCode;
 use super::gateway_service::ClientConnection;
+use super::overload::{self, OverloadRefusal, OverloadWait, RequestPlace};
 use super::protocol::GatewayProtocol;
 use crate::upstream::counters::outcome_of;
 use crate::upstream::registry::UpstreamState;
@@ -31,6 +32,9 @@ pub(super) struct Exchange {
     /// True for gRPC, whose streams may be silent for as long as they like.
     is_grpc: bool,
     upstream: OnceLock<Arc<UpstreamState>>,
+    /// The place among the requests in progress. `None` while the layer lets the request wait for its turn, which may
+    /// take long: those who wait must not keep others out.
+    place: Mutex<Option<RequestPlace>>,
     /// Bytes of the request's body.
     received: AtomicU64,
     /// Bytes of the response's body.
@@ -120,6 +124,7 @@ impl Exchange {
             is_head: head.method == Method::HEAD,
             is_grpc: content_type.starts_with(b"application/grpc"),
             upstream: OnceLock::new(),
+            place: Mutex::default(),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             has_response: AtomicBool::new(false),
@@ -139,6 +144,35 @@ impl Exchange {
 
     pub(super) fn set_upstream(&self, upstream: &Arc<UpstreamState>) {
         let _ = self.upstream.set(upstream.clone());
+    }
+
+    /// The exchange of a request, which the front has put into its extensions.
+    pub(super) fn of(request: &Extensions) -> &Arc<Exchange> {
+        request.get::<Arc<Exchange>>().expect("the front has put it here")
+    }
+
+    /// Takes a place if there is room, otherwise a place in the queue for one.
+    pub(super) fn enter(&self) -> Result<(), Result<OverloadWait, OverloadRefusal>> {
+        let parts = &self.protocol.parts;
+        overload::enter(parts.bounds, &parts.overload).map(|place| self.keep_place(place))
+    }
+
+    /// Keeps the place until the exchange ends or waits.
+    pub(super) fn keep_place(&self, place: RequestPlace) {
+        *self.place() = Some(place);
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.place().is_some()
+    }
+
+    /// Lets another request begin.
+    pub(super) fn leave_place(&self) {
+        drop(self.place().take());
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<RequestPlace>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn count_received(&self, bytes: usize) {
@@ -204,6 +238,7 @@ impl Exchange {
 
     /// Counts and logs the end of the exchange.
     pub(super) fn end(&self, response: &ResponseSummary, broken: Option<&'static str>) {
+        self.leave_place();
         let code = broken.or(response.code);
         let outcome = code.unwrap_or_else(|| outcome_of(response.status));
         let parts = &self.protocol.parts;

@@ -24,7 +24,7 @@ use super::error_reply;
 use super::exchange::{Exchange, ResponseSummary, UnansweredExchange};
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
-use super::overload::{self, OverloadWait, RequestPlace};
+use super::overload::{OverloadRefusal, OverloadWait};
 use super::protocol::GatewayProtocol;
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
@@ -98,10 +98,13 @@ impl GatewayService {
     }
 
     /// Lets the layer decide about a request, as soon as there is room for it.
-    fn begin(&self, request: Request<ClientBody>) -> RequestStep {
-        let parts = &self.protocol.parts;
-        match overload::enter(parts.bounds, &parts.overload) {
-            Ok(place) => RequestStep::Decide(self.limited.borrow_mut().call(request), place),
+    fn begin(
+        &self,
+        request: Request<ClientBody>,
+        entered: Result<(), Result<OverloadWait, OverloadRefusal>>,
+    ) -> RequestStep {
+        match entered {
+            Ok(()) => RequestStep::Decide(self.limited.borrow_mut().call(request)),
             Err(Ok(queued)) => {
                 RequestStep::Wait(Box::new((queued, self.limited.borrow().clone(), request)))
             }
@@ -129,11 +132,12 @@ impl GatewayService {
         match self.clean(&mut head, has_body) {
             Err(problem) => RequestStep::Respond(error_reply::not_forwarded(problem)),
             Ok(upgrade) => {
+                let entered = exchange.enter();
                 head.extensions.insert(exchange);
                 if let Some(upgrade) = upgrade {
                     head.extensions.insert(upgrade);
                 }
-                self.begin(Request::from_parts(head, body))
+                self.begin(Request::from_parts(head, body), entered)
             }
         }
     }
@@ -158,26 +162,25 @@ enum RequestStep {
     /// The gateway answers it.
     Respond(Response<Bytes>),
     /// The layer decides about it.
-    Decide(<LimitedProxy as Service<Request<ClientBody>>>::Future, RequestPlace),
+    Decide(<LimitedProxy as Service<Request<ClientBody>>>::Future),
     /// It waits until there is room.
     Wait(Box<(OverloadWait, LimitedProxy, Request<ClientBody>)>),
 }
 
 impl RequestStep {
-    /// The response, and the place of the request while it is in progress.
-    async fn response(self) -> (Response<ClientResponseBody>, Option<RequestPlace>) {
-        let (answer, place) = match self {
-            RequestStep::Respond(response) => {
-                return (response.map(ClientResponseBody::whole), None);
-            }
-            RequestStep::Decide(answer, place) => (answer, place),
+    async fn response(self) -> Response<ClientResponseBody> {
+        let answer = match self {
+            RequestStep::Respond(response) => return response.map(ClientResponseBody::whole),
+            RequestStep::Decide(answer) => answer,
             RequestStep::Wait(waiting) => {
                 let (queued, mut limited, request) = *waiting;
                 match queued.await {
-                    Ok(place) => (limited.call(request), place),
+                    Ok(place) => {
+                        Exchange::of(request.extensions()).keep_place(place);
+                        limited.call(request)
+                    }
                     Err(refusal) => {
-                        let response = error_reply::overloaded(refusal);
-                        return (response.map(ClientResponseBody::whole), None);
+                        return error_reply::overloaded(refusal).map(ClientResponseBody::whole);
                     }
                 }
             }
@@ -188,8 +191,8 @@ impl RequestStep {
             polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
         });
         match answered.await {
-            Some(Ok(response)) => (response.map(ClientResponseBody::gated), Some(place)),
-            None => (error_reply::panicked().map(ClientResponseBody::whole), None),
+            Some(Ok(response)) => response.map(ClientResponseBody::gated),
+            None => error_reply::panicked().map(ClientResponseBody::whole),
         }
     }
 }
@@ -210,7 +213,7 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         let step = catch_panic(|| self.first_step(head, incoming, exchange));
         let step = step.unwrap_or_else(|| RequestStep::Respond(error_reply::panicked()));
         Box::pin(async move {
-            let (mut response, place) = step.response().await;
+            let mut response = step.response().await;
             let exchange = unanswered.answered();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 exchange.client.admit_tunnel(response.extensions_mut());
@@ -226,7 +229,7 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
             }
             response.headers_mut().insert(X_REQUEST_ID, exchange.id.clone());
             let summary = ResponseSummary::of(&response);
-            response.body_mut().hold(AnsweredRequest { exchange, summary, in_flight, place });
+            response.body_mut().hold(AnsweredRequest { exchange, summary, in_flight });
             Ok(response)
         })
     }

@@ -74,6 +74,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
+        .on_wait(|head| Exchange::of(&head.extensions).leave_place())
         .background(|settlement| {
             // Without a runtime the worker has ended, and its charges stand.
             if let Ok(runtime) = Handle::try_current() {

@@ -2,10 +2,13 @@
 //!
 //! The timers of the runtime fire at whole milliseconds, so each departure would be late by about one, and the next one
 //! has to keep its distance: at 100 requests a second that costs several percent of the rate. One thread
-//! waits for the next instant instead. Only the head of each line or queue sleeps here.
+//! waits for the next instant instead. The head of each line or queue sleeps here, and each body between two pieces while a
+//! rule paces it. All of them share one lock, which is held for an insertion or a removal; requests that nothing holds
+//! back never come here.
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -27,7 +30,8 @@ struct TimerShared {
 
 #[derive(Debug, Default)]
 struct TimerState {
-    /// Sleeping tasks by their end. Bound: the lines and queues that somebody waits in.
+    /// Sleeping tasks by their end. Bound: the lines and queues that somebody waits in, and two for each request
+    /// in progress: its bodies, if a rule paces them.
     sleeping: BTreeMap<(Instant, u64), Waker>,
     last_number: u64,
     has_thread: bool,
@@ -37,6 +41,17 @@ impl PreciseTimer {
     /// A future that is ready when so much time has passed, and not before.
     pub(super) fn sleep(&self, duration: Duration) -> PreciseSleep {
         PreciseSleep { timer: self.0.clone(), ends_at: Instant::now() + duration, number: None }
+    }
+}
+
+impl TimerState {
+    /// Starts the thread unless it runs. If that fails, the next sleep tries again.
+    fn ensure_thread(&mut self, start: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if !self.has_thread {
+            start()?;
+            self.has_thread = true;
+        }
+        Ok(())
     }
 }
 
@@ -91,6 +106,15 @@ impl Future for PreciseSleep {
         }
         let timer = self.timer.clone();
         let mut state = timer.state();
+        let started = state.ensure_thread(|| {
+            let (shared, thread) = (timer.clone(), thread::Builder::new());
+            thread.name("departures".into()).spawn(move || shared.run()).map(drop)
+        });
+        if let Err(error) = started {
+            drop(state);
+            // The request would wait until its client leaves: better to fail it.
+            panic!("no thread for the timer: {error}");
+        }
         let number = *self.number.get_or_insert_with(|| {
             state.last_number += 1;
             state.last_number
@@ -98,14 +122,8 @@ impl Future for PreciseSleep {
         let key = (self.ends_at, number);
         state.sleeping.insert(key, context.waker().clone());
         let is_first = state.sleeping.first_key_value().is_some_and(|(first, _)| *first == key);
-        let is_started = std::mem::replace(&mut state.has_thread, true);
         drop(state);
-        if !is_started {
-            let shared = timer.clone();
-            // Without the thread, requests wait until their clients leave: better to end the process.
-            let thread = thread::Builder::new().name("departures".into());
-            thread.spawn(move || shared.run()).expect("a thread can be started");
-        } else if is_first {
+        if is_first {
             timer.earlier.notify_one();
         }
         Poll::Pending
@@ -144,5 +162,14 @@ mod tests {
         assert!(Instant::now() - begun >= long);
         drop(second);
         assert!(timer.0.state().sleeping.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_cannot_start_is_started_by_the_next_sleep() {
+        let timer = PreciseTimer::default();
+        let failed = timer.0.state().ensure_thread(|| Err(io::ErrorKind::WouldBlock.into()));
+        assert_eq!(failed.err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        timer.sleep(Duration::from_millis(1)).await;
+        assert!(timer.0.state().has_thread);
     }
 }

@@ -22,6 +22,7 @@ use super::client_body::ClientBody;
 use super::exchange::Exchange;
 use super::gateway_service::ClientConnection;
 use super::hop_fields::{self, RequestedUpgrade};
+use super::overload::OverloadRefusal;
 use super::request_check::RequestProblem;
 use super::tunnel::Tunnel;
 use super::{caller_fields, error_reply, forwarded_fields};
@@ -146,9 +147,26 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
         prepare(&mut head, &upstream.settings, upgrade.is_some());
         let mut request = Request::from_parts(head, OutgoingBody::new(body));
         pass_expectation(&mut request, &exchange);
+        // A request that waited for its turn has left its place.
+        let entered = if exchange.has_place() { Ok(()) } else { exchange.enter() };
         let proxy = self.clone();
-        Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) })
+        match entered {
+            Ok(()) => Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) }),
+            Err(Ok(queued)) => Box::pin(async move {
+                match queued.await {
+                    Ok(place) => exchange.keep_place(place),
+                    Err(refusal) => return Ok(turned_away(refusal)),
+                }
+                Ok(proxy.forward(exchange, request, upgrade).await)
+            }),
+            Err(Err(refusal)) => Box::pin(std::future::ready(Ok(turned_away(refusal)))),
+        }
     }
+}
+
+/// The response to a request for which there is no room.
+fn turned_away(refusal: OverloadRefusal) -> Response<UpstreamBody> {
+    error_reply::overloaded(refusal).map(UpstreamBody::Whole)
 }
 
 /// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that

@@ -49,7 +49,7 @@ pub(super) struct Tunnel {
     upstream_connection: Http1Connection,
     exchange: Arc<Exchange>,
     is_websocket: bool,
-    /// The slots of concurrency limits that the tunnel takes.
+    /// The slots of concurrency limits that the tunnel takes, for at most [`EXPIRES_IN_MAX`].
     pub(super) admission: Option<AdmissionGuard>,
     /// The limits of a WebSocket.
     pub(super) rules: Option<WebSocketRules>,
@@ -72,8 +72,11 @@ impl Tunnel {
     pub(super) async fn run(self, activity: &Arc<ConnectionActivity>) {
         // The watchdog would take the connection for an idle one.
         let _in_flight = InFlightRequest::begin(activity, Version::HTTP_11);
-        let Tunnel { exchange, upstream_connection, admission: _admission, .. } = self;
-        let (protocol, idle) = (exchange.protocol.clone(), exchange.idle_timeout());
+        let Tunnel { exchange, upstream_connection, admission, .. } = self;
+        let protocol = exchange.protocol.clone();
+        // The slots are free after this time, so the tunnel must be over.
+        let lifetime = admission.as_ref().map(|_| EXPIRES_IN_MAX);
+        let bounds = TunnelBounds { idle: exchange.idle_timeout(), lifetime };
         let metrics = &protocol.parts.metrics;
         let _open = OpenTunnel::count(metrics);
         let (Ok(client), Ok(upstream)) = (self.client.await, self.upstream.await) else { return };
@@ -84,7 +87,7 @@ impl Tunnel {
         let rules = self.rules.map(|rules| rules.0).unwrap_or_default();
         let streams = (TokioIo::new(client), TokioIo::new(upstream));
         let limits = self.is_websocket.then_some(&rules[..]);
-        let mut running = RunningTunnel::new(streams, limits, idle, Instant::now());
+        let mut running = RunningTunnel::new(streams, limits, bounds, Instant::now());
         poll_fn(|context| {
             activity.set_waker(context.waker());
             match activity.order() {
@@ -117,6 +120,15 @@ impl Drop for OpenTunnel<'_> {
     }
 }
 
+/// The longest times of a tunnel that hold whatever its protocol is.
+#[derive(Clone, Copy, Default)]
+struct TunnelBounds {
+    /// Without a byte in either direction.
+    idle: Option<Duration>,
+    /// From its beginning to its end.
+    lifetime: Option<Duration>,
+}
+
 /// A tunnel between two streams.
 struct RunningTunnel<S> {
     client: S,
@@ -140,11 +152,11 @@ struct RunningTunnel<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
     /// A tunnel between a client and an upstream. It is a WebSocket if there are limits, which may be none. The idle time
-    /// of the limits replaces that of the upstream.
+    /// of the limits replaces that of the bounds; the shortest lifetime counts.
     fn new(
         (client, upstream): (S, S),
         limits: Option<&[Arc<WebSocketLimits>]>,
-        idle: Option<Duration>,
+        bounds: TunnelBounds,
         now: Instant,
     ) -> RunningTunnel<S> {
         let direction = |sender| match limits {
@@ -155,11 +167,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
             }
         };
         let rules = limits.unwrap_or_default().iter();
-        // The slot of a connection is free after this time, so the connection must be over.
-        let lifetime = |rules: &Arc<WebSocketLimits>| {
-            let counted = rules.connections.as_ref().map(|_| EXPIRES_IN_MAX);
-            rules.lifetime.into_iter().chain(counted).min()
-        };
         RunningTunnel {
             client,
             upstream,
@@ -167,9 +174,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
             responses: direction(FrameSender::Server),
             is_websocket: limits.is_some(),
             opened: now,
-            idle_max: rules.clone().filter_map(|rules| rules.idle).min().or(idle),
+            idle_max: rules.clone().filter_map(|rules| rules.idle).min().or(bounds.idle),
             expires: rules
-                .filter_map(lifetime)
+                .filter_map(|rules| rules.lifetime)
+                .chain(bounds.lifetime)
                 .min()
                 .and_then(|lifetime| now.checked_add(lifetime)),
             last_active: (now, 0),
@@ -218,9 +226,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
             self.close(&CloseNotice::lifetime(), now);
         } else if is_past(self.idle_deadline()) {
             self.close(&CloseNotice::idle(), now);
-            return !self.is_websocket;
+        } else {
+            return false;
         }
-        false
+        !self.is_websocket
     }
 
     /// The instant at which the tunnel was idle for too long. A frame that waits for a rate is not idle.

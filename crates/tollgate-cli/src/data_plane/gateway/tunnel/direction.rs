@@ -71,7 +71,7 @@ enum PassEnd {
     ReceiverFull,
     /// A rate makes them wait.
     RateFull,
-    /// The frame in progress is over, and the gateway's Close frame is next.
+    /// The frame in progress is over, and the gateway's Close frame or a violation of the protocol is next.
     AtBoundary,
     Close(CloseNotice),
 }
@@ -104,10 +104,11 @@ impl TunnelDirection {
         TunnelDirection { frames, budget, ..TunnelDirection::unread(sender) }
     }
 
-    /// Ends the direction with a Close frame, unless one has passed. The frame in progress is finished first.
+    /// Ends the direction with a Close frame, unless one has passed or is in progress. The frame in progress is finished
+    /// first.
     pub(super) fn close(&mut self, notice: &CloseNotice) {
         self.wait_until = None;
-        if !self.is_closed {
+        if !self.is_closed && !self.sender_closed {
             self.close_frame = Some(notice.frame(self.sender));
         }
     }
@@ -293,11 +294,12 @@ impl TunnelDirection {
             self.count_received(room.filled().len(), metrics);
             match (room.filled().is_empty(), self.sender) {
                 (false, _) => {}
-                (true, FrameSender::Client) => {
+                (true, FrameSender::Client) if !self.holds_close_frame() => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
-                // The client still waits for the frames of an upstream that has gone.
-                (true, FrameSender::Server) => self.sender_ended = true,
+                // A client that took its leave is heard to its end, and the client still waits for the frames of an
+                // upstream that has gone.
+                (true, _) => self.sender_ended = true,
             }
             Poll::Ready(Ok(()))
         })

@@ -36,7 +36,8 @@ fn start(
     let running = tokio::spawn(async move {
         let (limits, metrics) = ([Arc::new(limits)], TunnelMetrics::default());
         let streams = (client_end, upstream_end);
-        let mut tunnel = RunningTunnel::new(streams, Some(&limits[..]), None, Instant::now());
+        let mut tunnel =
+            RunningTunnel::new(streams, Some(&limits[..]), TunnelBounds::default(), Instant::now());
         poll_fn(|context| tunnel.poll(context, &metrics)).await;
         tunnel.close_cause().expect("it is a WebSocket")
     });
@@ -170,4 +171,83 @@ async fn the_first_deadline_that_passes_closes_the_tunnel() {
         drop((client, upstream));
         assert_eq!(running.await.unwrap(), cause);
     }
+}
+
+/// A violation behind a frame that the upstream is slow to take closes the tunnel once the frame has passed.
+#[tokio::test]
+async fn a_violation_is_not_forgotten_while_the_receiver_is_full() {
+    let (mut client, mut upstream, running) = start(rates(None, None, ExcessPolicy::Close));
+    // Half of it fits into the upstream's stream. The rest and the violation fill the client's stream, so the last byte
+    // is not written before the tunnel has read them.
+    let frame = client_frame(&[7; 2 * BUFFER_BYTES - 8]);
+    client.write_all(&[&frame[..], &[0x81, 0x01, 0x00]].concat()).await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(read(&mut upstream, frame.len()).await, frame);
+    assert_eq!(read(&mut upstream, 2).await[0], 0x88);
+    assert_eq!(read(&mut client, 4).await[2..], 1_002_u16.to_be_bytes());
+    drop((client, upstream));
+    assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
+}
+
+/// The upstream violates the protocol while the client's Close frame is on its way, which stays the only one.
+#[tokio::test]
+async fn no_second_close_frame_follows_that_of_a_peer() {
+    let (mut client, mut upstream, running) = start(rates(None, None, ExcessPolicy::Close));
+    let close = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xE8];
+    client.write_all(&close[..7]).await.unwrap();
+    assert_eq!(read(&mut upstream, 7).await, close[..7]);
+    // A masked frame.
+    upstream.write_all(&[0x81, 0x81]).await.unwrap();
+    assert_eq!(read(&mut client, 4).await[2..], 1_002_u16.to_be_bytes());
+    client.write_all(&close[7..]).await.unwrap();
+    assert_eq!(read_to_end(&mut upstream).await, close[7..]);
+    drop((client, upstream));
+    assert_eq!(running.await.unwrap(), CloseCause::ProtocolError);
+}
+
+/// A tunnel that holds a slot is over when the slot is: a WebSocket is closed, any other tunnel is cut off.
+#[tokio::test]
+async fn no_tunnel_outlives_the_slot_that_it_holds() {
+    let hour = Duration::from_secs(3_600);
+    let limits = rates(None, None, ExcessPolicy::Close);
+    let short_lived = [Arc::new(WebSocketLimits { lifetime: Some(hour), ..limits })];
+    // Limits | lifetime of the slot | lifetime of the tunnel
+    type LifetimeRow<'a> = (Option<&'a [Arc<WebSocketLimits>]>, Option<Duration>, Option<Duration>);
+    let rows: [LifetimeRow<'_>; 6] = [
+        (None, None, None),
+        (None, Some(24 * hour), Some(24 * hour)),
+        (Some(&[]), None, None),
+        (Some(&[]), Some(24 * hour), Some(24 * hour)),
+        (Some(&short_lived), Some(24 * hour), Some(hour)),
+        (Some(&short_lived), None, Some(hour)),
+    ];
+    for (limits, lifetime, want) in rows {
+        let now = Instant::now();
+        let bounds = TunnelBounds { idle: None, lifetime };
+        let streams = duplex(BUFFER_BYTES);
+        let mut tunnel = RunningTunnel::new(streams, limits, bounds, now);
+        assert_eq!(tunnel.next_deadline(), want.map(|lifetime| now + lifetime));
+        let Some(end) = tunnel.next_deadline() else { continue };
+        assert!(!tunnel.is_out_of_time(end - Duration::from_nanos(1)));
+        assert_eq!(tunnel.is_out_of_time(end), limits.is_none());
+        let cause = limits.map(|_| CloseCause::Lifetime);
+        assert_eq!(tunnel.close_cause(), cause);
+        // A WebSocket has time to say good-bye.
+        assert!(tunnel.is_out_of_time(end + CLOSE_TIMEOUT));
+    }
+}
+
+/// A client that has sent its Close frame is heard to its end, even if it leaves while frames wait in front of it.
+#[tokio::test]
+async fn frames_in_front_of_a_close_frame_pass_after_the_client_has_left() {
+    let (mut client, mut upstream, running) = start(rates(Some(20), None, ExcessPolicy::Wait));
+    let frames = [client_frame(b"").repeat(25), vec![0x88, 0x80, 0, 0, 0, 0]].concat();
+    let sending = async {
+        client.write_all(&frames).await.unwrap();
+        drop(client);
+    };
+    let ((), received) = tokio::join!(sending, read_to_end(&mut upstream));
+    assert_eq!(received, frames);
+    drop(upstream);
+    assert_eq!(running.await.unwrap(), CloseCause::Peer);
 }

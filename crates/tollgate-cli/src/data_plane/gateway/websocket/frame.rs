@@ -44,6 +44,12 @@ impl WebSocketFrameHeader {
         self.opcode != CONTINUATION
     }
 
+    /// Returns true for a frame that carries nothing on from the middle of a message. Peers have no use for it, and without
+    /// a charge a single message could have any number.
+    pub(crate) fn is_empty_fragment(&self) -> bool {
+        self.opcode == CONTINUATION && !self.is_final && self.payload_bytes == 0
+    }
+
     /// Bytes of the whole frame on the wire.
     pub(crate) fn wire_bytes(&self) -> u64 {
         self.payload_bytes + self.header_bytes as u64
@@ -90,7 +96,7 @@ pub(crate) enum FramePart {
 
 /// Finds the frames in one direction of a connection, in pieces of any size. A header that is not complete is read again
 /// from its beginning, so the caller keeps its bytes: fewer than fourteen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FrameReader {
     sender: FrameSender,
     /// True between the first and the last frame of a message.

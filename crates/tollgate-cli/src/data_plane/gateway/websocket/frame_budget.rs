@@ -36,7 +36,9 @@ impl FrameRate {
     /// may be larger than the capacity.
     fn cost_of(&self, header: &WebSocketFrameHeader) -> u64 {
         match (self.unit, self.rules.on_excess) {
-            (FrameUnit::Messages, _) => u64::from(header.counts_as_message()),
+            (FrameUnit::Messages, _) => {
+                u64::from(header.counts_as_message() || header.is_empty_fragment())
+            }
             (FrameUnit::Bytes, ExcessPolicy::Close) => header.wire_bytes(),
             (FrameUnit::Bytes, ExcessPolicy::Wait) => {
                 self.limit.capacity().min(header.header_bytes as u64)
@@ -268,6 +270,33 @@ mod tests {
         let mut budget = FrameBudget::new(&rules, FrameSender::Server, Micros::ZERO);
         for _ in 0..10 {
             assert_eq!(budget.admit_frame(&header(100), at(0)), FrameVerdict::Pass(6));
+        }
+    }
+
+    #[test]
+    fn empty_fragments_inside_a_message_count_as_messages() {
+        let rules = [Arc::new(limits(2, 1_000_000, ExcessPolicy::Wait))];
+        let mut budget = FrameBudget::new(&rules, FrameSender::Client, Micros::ZERO);
+        // First two bytes of a frame | does it pass. The second of two messages is an empty fragment.
+        let rows = [
+            ([0x02, 0x80], true),
+            ([0x00, 0x81], true),
+            ([0x00, 0x80], true),
+            ([0x00, 0x80], false),
+            ([0x00, 0x81], true),
+            ([0x80, 0x80], true),
+        ];
+        let mut reader = FrameReader::new(FrameSender::Client);
+        for (number, (start, passes)) in rows.into_iter().enumerate() {
+            let bytes = [&start[..], &[0; 4]].concat();
+            let Ok(FramePart::Header(header)) = reader.next_part(&bytes) else {
+                panic!("row {number}: no header");
+            };
+            let verdict = budget.admit_frame(&header, at(0));
+            assert_eq!(verdict == FrameVerdict::Pass(6), passes, "row {number}: {verdict:?}");
+            if number == 0 {
+                reader.pass_header(&header);
+            }
         }
     }
 }

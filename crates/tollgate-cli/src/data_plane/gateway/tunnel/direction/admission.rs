@@ -30,6 +30,8 @@ impl TunnelDirection {
                 Ok(FramePart::Incomplete) => return PassEnd::NeedsMore,
                 Ok(FramePart::Header(header)) => self.admit_header(&header, now, metrics),
                 Ok(FramePart::Payload(length)) => self.admit_payload(length, now),
+                // The same bytes are read again when nothing is left to write, so that a full receiver does not hide it.
+                Err(_) if self.admitted > 0 => return PassEnd::AtBoundary,
                 Err(error) => {
                     self.is_unreadable = true;
                     FrameVerdict::Close(CloseNotice::protocol_error(error))
@@ -83,6 +85,31 @@ impl TunnelDirection {
             frames.pass_payload(*length);
         }
         verdict
+    }
+
+    /// Returns true if a complete Close frame is among the bytes that wait.
+    pub(super) fn holds_close_frame(&self) -> bool {
+        let Some(mut frames) = self.frames.clone() else { return false };
+        let mut rest = &self.held[self.admitted..];
+        let mut is_close = false;
+        loop {
+            let length = match frames.next_part(rest) {
+                Ok(FramePart::Header(header)) => {
+                    frames.pass_header(&header);
+                    is_close = header.is_close();
+                    header.header_bytes
+                }
+                Ok(FramePart::Payload(length)) => {
+                    frames.pass_payload(length);
+                    length
+                }
+                Ok(FramePart::Incomplete) | Err(_) => return false,
+            };
+            if is_close && frames.is_at_boundary() {
+                return true;
+            }
+            rest = &rest[length..];
+        }
     }
 
     /// Discards bytes behind a Close frame, and looks for the sender's own Close frame in them. Returns their number.
