@@ -18,7 +18,8 @@ pub struct WebSocketLimits {
     pub bytes: Option<(Arc<Limit>, Box<str>)>,
     /// The longest message in bytes on the wire.
     pub message_bytes: Option<u64>,
-    /// The longest time without a frame in either direction.
+    /// The longest time without a byte in either direction. Not checked while a frame waits for its
+    /// rate.
     pub idle: Option<Duration>,
     /// The longest life of a connection.
     pub lifetime: Option<Duration>,

@@ -483,7 +483,7 @@ pub(super) static WEBSOCKET: ShapeObject = object(
             "The longest message, in bytes on the wire.",
             "message_bytes: 1MiB",
         ),
-        field("idle", DURATION, "The longest time without a frame.", "idle: 5m"),
+        field("idle", DURATION, "The longest time without a byte in either direction.", "idle: 5m"),
         field("lifetime", DURATION, "The longest life of a connection.", "lifetime: 12h"),
         field(
             "on_excess",
