@@ -261,12 +261,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RunningTunnel<S> {
         loop {
             let (client, upstream) = (&mut self.client, &mut self.upstream);
             let instant = micros(now - self.opened);
+            // The time that a frame waits for its rate is not idle time.
+            let is_waiting = self.requests.wait_until.or(self.responses.wait_until).is_some();
             let events = [
                 self.requests.poll(context, client, upstream, instant, metrics)?,
                 self.responses.poll(context, upstream, client, instant, metrics)?,
             ];
             let received = self.requests.received + self.responses.received;
-            if received > self.last_active.1 {
+            if is_waiting || received > self.last_active.1 {
                 self.last_active = (now, received);
             }
             let mut ended = 0;
