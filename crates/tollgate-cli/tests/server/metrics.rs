@@ -76,10 +76,14 @@ fn both_formats_are_well_formed_and_say_the_same() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_reference_lists_every_family() {
-    // With a shared store and an upstream there are all of them.
+    // With a shared store, an upstream, a rule that lets requests wait and work under an adaptive bound there are all of
+    // them.
     let redis = testkit::redis::TestRedis::start();
     let gateway = ["--gateway", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"];
-    let (server, _rules) = serve(RULES, &[&["--store", &redis.url()][..], &gateway].concat());
+    let turns = "  - { name: turns, match: { path: /turns }, key: global, concurrency: adaptive, fair: { wait: 1s } }";
+    let rules = format!("{RULES}{turns}\n");
+    let (server, _rules) = serve(&rules, &[&["--store", &redis.url()][..], &gateway].concat());
+    assert_eq!(server.post("/v1/reserve", r#"{"path":"/turns"}"#).status, 200);
     let page = server.admin_get("/metrics", &[OPEN_METRICS]);
     let page = ParsedExposition::of_open_metrics(&page.body);
     // Name, kind, labels.
