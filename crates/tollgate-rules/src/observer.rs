@@ -6,6 +6,7 @@ use tollgate::{DecidedBy, Decision, KeyBuf, Micros, Outcome, Refusal, Wait};
 
 use crate::MissingFacts;
 use crate::answer::{Binding, PlanDecision};
+use crate::facts::Facts;
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan, ZeroLimit};
 use crate::rule::{Concurrency, Rule};
 use crate::rule_set::RuleSet;
@@ -54,6 +55,8 @@ pub struct RuleVerdict<'a> {
     pub limit: &'a str,
     /// The wait that this limit asks for.
     pub retry_after: Wait,
+    /// The outcome of this limit; `None` if no store was asked, as for bounds on work in progress.
+    pub outcome: Option<&'a Outcome>,
     /// The cost of the request, charged or not.
     pub cost: u64,
     /// A hash of the rule's name, the same in every version of the rules, for tables by rule and key.
@@ -65,7 +68,7 @@ impl<'a> DecidedRequest<'a> {
     /// A decided plan. `verdicts` is empty, and receives those of its rules.
     pub(crate) fn new<'p: 'a>(
         plan: &'p RequestPlan<'p>,
-        PlanDecision { decision, binding, entries }: &'a PlanDecision,
+        PlanDecision { decision, binding, entries }: &'p PlanDecision,
         verdicts: &'a mut RuleVerdicts<'p>,
     ) -> DecidedRequest<'a> {
         add_verdicts_of_rules(verdicts, plan, (decision, *binding), entries.outcomes());
@@ -93,6 +96,11 @@ impl<'a> DecidedRequest<'a> {
         self.decision.decided_by()
     }
 
+    /// The facts of the request; `None` for descriptors.
+    pub fn facts(&self) -> Option<&'a Facts<'a>> {
+        self.plan.facts
+    }
+
     /// The rules that were asked.
     pub fn rules(&self) -> &'a RuleSet {
         self.plan.rules()
@@ -116,9 +124,13 @@ impl RuleVerdict<'_> {
     /// The verdict of a rule whose limits admit the request, by a bound on work in progress that may not.
     fn bounded_by(self, binding: Option<Binding>, retry_after: Wait) -> Self {
         match binding.and_then(|binding| binding.bound_of(self.number, self.rule)) {
-            Some(Concurrency { text, .. }) => {
-                RuleVerdict { verdict: Verdict::Refused, limit: text, retry_after, ..self }
-            }
+            Some(Concurrency { text, .. }) => RuleVerdict {
+                verdict: Verdict::Refused,
+                limit: text,
+                retry_after,
+                outcome: None,
+                ..self
+            },
             None => self,
         }
     }
@@ -129,7 +141,7 @@ fn add_verdicts_of_rules<'a>(
     verdicts: &mut RuleVerdicts<'a>,
     plan: &'a RequestPlan<'a>,
     (decision, binding): (&Decision, Option<Binding>),
-    mut outcomes: &[Outcome],
+    mut outcomes: &'a [Outcome],
 ) {
     // A refusal that asked no limit, such as one for too many limits, has no outcomes.
     let mut rest = &plan.limits[..outcomes.len().min(plan.limits.len())];
@@ -156,6 +168,7 @@ fn add_unlimited_rules<'a>(
             verdict: Verdict::Allowed,
             limit: "",
             retry_after: Wait::ZERO,
+            outcome: None,
             cost: 0,
             rule_hash: plan.rules().name_hash_of(one.number),
             number: one.number,
@@ -191,6 +204,7 @@ fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> Rule
         verdict,
         limit: closed.unit.zero_limit_text(),
         retry_after: Wait::NEVER,
+        outcome: None,
         cost: closed.cost,
         rule_hash: plan.rules().name_hash_of(closed.rule),
         number: closed.rule,
@@ -202,7 +216,7 @@ fn zero_limit_verdict<'a>(plan: &'a RequestPlan<'a>, closed: &ZeroLimit) -> Rule
 fn rule_verdict<'a>(
     plan: &'a RequestPlan<'a>,
     limits: &'a [PlannedLimit<'a>],
-    outcomes: &[Outcome],
+    outcomes: &'a [Outcome],
 ) -> RuleVerdict<'a> {
     let reason = |outcome: &Outcome| {
         let wait = (!outcome.allowed).then_some(outcome.retry_after);
@@ -228,6 +242,7 @@ fn rule_verdict<'a>(
         verdict,
         limit: plan.limit_text(planned),
         retry_after: outcome.retry_after,
+        outcome: Some(outcome),
         cost: planned.cost,
         rule_hash: plan.rules().name_hash_of(planned.limit_ref.rule),
         number: planned.limit_ref.rule,

@@ -29,6 +29,8 @@ const KEYS_MAX: usize = u16::MAX as usize;
 /// The limits that apply to one request, and the keys they count.
 pub(crate) struct RequestPlan<'a> {
     rules: &'a RuleSet,
+    /// The facts of the request; `None` for descriptors, which have facts of their own each.
+    pub(crate) facts: Option<&'a Facts<'a>>,
     /// True if the caller cannot delay a request.
     pub(crate) cannot_wait: bool,
     /// True if nothing is charged.
@@ -171,6 +173,7 @@ impl<'a> RequestPlan<'a> {
         let mut plan = RequestPlan::empty(rules, ask.cannot_wait);
         plan.peek_only = ask.cost == Some(0);
         plan.needs_facts = ask.needs_facts;
+        plan.facts = Some(&ask.facts);
         plan.add_facts(&ask.facts, (0, ask.cost), now);
         plan
     }
@@ -181,6 +184,7 @@ impl<'a> RequestPlan<'a> {
         let mut memory = PlanMemory::take();
         RequestPlan {
             rules,
+            facts: None,
             cannot_wait: at_once,
             peek_only: false,
             is_attempt: false,
