@@ -1,6 +1,7 @@
 //! The control plane: the API with which operators inspect and change a running server. It has its own
 //! listener, on loopback by default, so that the data listeners can be exposed without it.
 
+mod assets;
 mod guard;
 mod health;
 mod keys;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::store::{ServerGatekeeper, ServerStore};
+use http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
@@ -35,7 +37,7 @@ use keys::KeyRequest;
 /// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const UNKNOWN_PATH: &str = "There is no such path. There are: /livez, /readyz, /metrics, /api/status, \
+const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, /api/status, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
 
 /// Handler of the admin listener.
@@ -59,7 +61,7 @@ impl Handler for ControlPlane {
     fn admit(&self, head: &request::Parts, peer: SocketAddr) -> RequestAdmission<AdminCaller> {
         match self.check(head, peer) {
             Ok(AdminAdmission::Public(open)) => {
-                RequestAdmission::Answered(Box::new(reply::no_store(*open)))
+                RequestAdmission::Answered(Box::new(hardened(*open)))
             }
             Ok(AdminAdmission::Authorized(route, by)) => {
                 RequestAdmission::Admitted(RoutedRequest {
@@ -70,7 +72,7 @@ impl Handler for ControlPlane {
             }
             Err(refused) => {
                 self.warnings.admin_refused(peer, refused.status().as_u16(), self.gatekeeper.now());
-                RequestAdmission::Answered(Box::new(reply::no_store(*refused)))
+                RequestAdmission::Answered(Box::new(hardened(*refused)))
             }
         }
     }
@@ -93,7 +95,7 @@ impl Handler for ControlPlane {
             Some(route) => self.answer_route((route, by), &request).await,
             None => reply::error(StatusCode::NOT_FOUND, UNKNOWN_PATH),
         };
-        reply::no_store(response)
+        hardened(response)
     }
 
     fn unreceived(
@@ -101,7 +103,7 @@ impl Handler for ControlPlane {
         admitted: &RoutedRequest<AdminCaller>,
         problem: &BodyError,
     ) -> Response<ResponseBody> {
-        reply::no_store(reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default()))
+        hardened(reply::no_body(problem, admitted.body_bytes_max.unwrap_or_default()))
     }
 
     fn panicked(&self) -> Response<ResponseBody> {
@@ -138,7 +140,11 @@ impl ControlPlane {
             "/livez" => &health::live,
             "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper, &self.store),
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
-            _ => return None,
+            path => {
+                let file = assets::page_file(path, &head.headers)?;
+                let reads = guard::only_reads(head);
+                return Some(if reads { file } else { reply::method_not_allowed("GET, HEAD") });
+            }
         };
         let reads = guard::only_reads(head);
         Some(if reads { answer() } else { reply::method_not_allowed("GET, HEAD") })
@@ -184,6 +190,17 @@ impl ControlPlane {
         let who: [LogField<'_>; 2] = [("by", &by.peer), ("token", &token)];
         self.logs.info(event, &[fields, &who].concat());
     }
+}
+
+/// Adds the fields of every response: caches must not store it, unless it says otherwise, and browsers must not guess
+/// another media type.
+fn hardened(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if !response.headers().contains_key(CACHE_CONTROL) {
+        response = reply::no_store(response);
+    }
+    let as_declared = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, as_declared);
+    response
 }
 
 /// Result of checking a request.
