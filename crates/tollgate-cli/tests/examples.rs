@@ -78,6 +78,7 @@ const FOLDERS: &[(&str, Option<&str>)] = &[
     ("prometheus", None),
     ("routing", Some("tests/proxies/routing.rs")),
     ("rules", Some("tests/examples.rs")),
+    ("scenarios", Some("tests/scenarios.rs")),
     ("systemd", None),
     ("traefik", Some("tests/proxies/traefik.rs")),
 ];

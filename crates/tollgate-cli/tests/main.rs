@@ -16,6 +16,7 @@ mod gateway;
 mod instructions;
 mod proxies;
 mod resp;
+mod scenarios;
 mod schema;
 mod server;
 mod simulate;
