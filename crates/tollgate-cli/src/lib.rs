@@ -3,6 +3,8 @@
 
 mod access;
 mod background;
+#[allow(dead_code, unused_imports, reason = "the commands that draw come next")]
+mod chart;
 mod cli;
 mod control_plane;
 mod credentials;
