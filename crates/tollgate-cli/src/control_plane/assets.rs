@@ -34,8 +34,28 @@ macro_rules! file {
 /// All files of the page: the only place that lists them.
 const FILES: &[DashboardFile] = &[
     file!("/", "text/html; charset=utf-8", "index.html"),
-    file!("/assets/app.css", "text/css; charset=utf-8", "app.css"),
+    file!("/assets/base.css", "text/css; charset=utf-8", "base.css"),
+    file!("/assets/parts.css", "text/css; charset=utf-8", "parts.css"),
+    file!("/assets/icon.svg", "image/svg+xml", "icon.svg"),
+    file!("/assets/api.js", "text/javascript; charset=utf-8", "api.js"),
     file!("/assets/app.js", "text/javascript; charset=utf-8", "app.js"),
+    file!("/assets/candidate.js", "text/javascript; charset=utf-8", "candidate.js"),
+    file!("/assets/charts.js", "text/javascript; charset=utf-8", "charts.js"),
+    file!("/assets/dialog.js", "text/javascript; charset=utf-8", "dialog.js"),
+    file!("/assets/dom.js", "text/javascript; charset=utf-8", "dom.js"),
+    file!("/assets/events.js", "text/javascript; charset=utf-8", "events.js"),
+    file!("/assets/explanation.js", "text/javascript; charset=utf-8", "explanation.js"),
+    file!("/assets/format.js", "text/javascript; charset=utf-8", "format.js"),
+    file!("/assets/gateway.js", "text/javascript; charset=utf-8", "gateway.js"),
+    file!("/assets/key_actions.js", "text/javascript; charset=utf-8", "key_actions.js"),
+    file!("/assets/keys.js", "text/javascript; charset=utf-8", "keys.js"),
+    file!("/assets/links.js", "text/javascript; charset=utf-8", "links.js"),
+    file!("/assets/live.js", "text/javascript; charset=utf-8", "live.js"),
+    file!("/assets/overview.js", "text/javascript; charset=utf-8", "overview.js"),
+    file!("/assets/playground.js", "text/javascript; charset=utf-8", "playground.js"),
+    file!("/assets/reloads.js", "text/javascript; charset=utf-8", "reloads.js"),
+    file!("/assets/rules.js", "text/javascript; charset=utf-8", "rules.js"),
+    file!("/assets/theme.js", "text/javascript; charset=utf-8", "theme.js"),
 ];
 
 /// The page runs its own script and style, and speaks to its own server only. Nothing may frame it.

@@ -1,0 +1,196 @@
+// Line charts over time, as SVG. Series differ in colour, dash and label; the legend shows the values at the pointer or
+// the latest ones, and hides a series when it is pressed. A table has the same numbers for those who cannot see the lines.
+
+import { el, replace, setText, svg, table } from "./dom.js";
+import { clock } from "./format.js";
+
+/** Points a line has at most: more than a screen shows. Others are merged. */
+const POINTS_MAX = 360;
+/** Rows of the table at most. */
+const ROWS_MAX = 60;
+const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
+
+export class LineChart {
+  /** `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`. */
+  constructor({ title, series, format, height = 190, signal }) {
+    Object.assign(this, { title, series, format, height });
+    this.hidden = new Set();
+    this.pointed = null;
+    this.data = null;
+    this.svg = svg("svg", { class: "chart", role: "img", height });
+    this.legend = el("ul", { class: "legend" }, series.map((one) => this.legendItem(one)));
+    this.tablePlace = el("div");
+    this.details = el("details", { class: "numbers", ontoggle: () => this.drawTable() },
+      el("summary", {}, "As a table"), this.tablePlace);
+    this.element = el("figure", {}, el("figcaption", {}, title), this.legend, this.svg, this.details);
+    this.svg.addEventListener("pointermove", (event) => this.point(event), { signal });
+    this.svg.addEventListener("pointerleave", () => this.point(null), { signal });
+    const resized = new ResizeObserver(() => this.draw());
+    resized.observe(this.svg);
+    signal?.addEventListener("abort", () => resized.disconnect());
+  }
+
+  legendItem(one) {
+    const value = el("span", { class: "value" });
+    const sample = svg("svg", { width: 22, height: 8, "aria-hidden": "true" },
+      svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `line line-${one.name}` }));
+    const button = el("button", { type: "button", "aria-pressed": "true", onclick: () => {
+      if (!this.hidden.delete(one.name)) this.hidden.add(one.name);
+      button.setAttribute("aria-pressed", String(!this.hidden.has(one.name)));
+      this.draw();
+    } }, sample, one.label, value);
+    one.value = value;
+    return el("li", {}, button);
+  }
+
+  /** Shows `{ from_s, step_s, NAME: [numbers or null] }`. */
+  show(data) {
+    this.data = merged(data, this.series.map((one) => one.name));
+    this.draw();
+    this.drawTable();
+  }
+
+  draw() {
+    const width = Math.floor(this.svg.getBoundingClientRect().width);
+    if (!this.data || width === 0) return;
+    const { from_s, step_s, length } = this.data;
+    const inner = { width: width - MARGIN.left - MARGIN.right, height: this.height - MARGIN.top - MARGIN.bottom };
+    const shown = this.series.filter((one) => !this.hidden.has(one.name));
+    const top = roundUp(Math.max(0, ...shown.flatMap((one) => this.data[one.name].map((value) => value ?? 0))));
+    const x = (at) => MARGIN.left + (inner.width * at) / Math.max(1, length - 1);
+    const y = (value) => MARGIN.top + inner.height * (1 - value / top);
+    this.x = x;
+    const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => [
+      svg("line", { class: part === 0 ? "axis" : "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(top * part), y2: y(top * part) }),
+      part % 0.5 === 0 && svg("text", { x: MARGIN.left - 6, y: y(top * part) + 4, "text-anchor": "end" }, this.format(top * part)),
+    ]);
+    const times = timeMarks(from_s, step_s * (length - 1), inner.width / 90).map(({ at, text }) =>
+      svg("text", { x: x((at - from_s) / step_s), y: this.height - 4, "text-anchor": "middle" }, text));
+    const lines = shown.map((one) => [
+      one.area && svg("path", { class: `area area-${one.name}`, d: areaOf(this.data[one.name], x, y) }),
+      svg("path", { class: `line line-${one.name}`, d: lineOf(this.data[one.name], x, y) }),
+    ]);
+    const pointer = this.pointed !== null &&
+      svg("line", { class: "pointer", x1: x(this.pointed), x2: x(this.pointed), y1: MARGIN.top, y2: MARGIN.top + inner.height });
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
+    replace(this.svg, marks, times, lines, pointer);
+    this.drawValues();
+  }
+
+  drawValues() {
+    const at = this.pointed ?? lastValue(this.data, this.series);
+    for (const one of this.series) setText(one.value, this.format(this.data[one.name][at]));
+    const minutes = Math.round((this.data.step_s * this.data.length) / 60);
+    const told = this.series.map((one) => {
+      const known = this.data[one.name].filter((value) => value !== null);
+      if (known.length === 0) return `${one.label}: no data`;
+      return `${one.label}: ${this.format(known.at(-1))} now, at most ${this.format(Math.max(...known))}`;
+    });
+    this.svg.setAttribute("aria-label", `${this.title}, last ${minutes} minutes. ${told.join("; ")}.`);
+    const when = this.pointed === null ? "" : ` at ${clock(this.data.from_s + this.pointed * this.data.step_s)}`;
+    setText(this.element.firstElementChild, this.title + when);
+  }
+
+  point(event) {
+    if (!this.data || !this.x) return;
+    const before = this.pointed;
+    this.pointed = event && Math.round(((event.offsetX - MARGIN.left) / (this.x(1) - MARGIN.left)) || 0);
+    if (this.pointed !== null) this.pointed = Math.max(0, Math.min(this.data.length - 1, this.pointed));
+    if (this.pointed !== before) this.draw();
+  }
+
+  drawTable() {
+    if (!this.details.open || !this.data) return;
+    const step = Math.max(1, Math.ceil(this.data.length / ROWS_MAX));
+    const rows = [];
+    for (let at = this.data.length - 1; at >= 0; at -= step) {
+      const values = this.series.map((one) => this.format(this.data[one.name][at]));
+      rows.push([clock(this.data.from_s + at * this.data.step_s), ...values]);
+    }
+    const columns = [["Time", ""], ...this.series.map((one) => [one.label, "number"])];
+    replace(this.tablePlace, table(`${this.title}, newest first`, columns, rows));
+  }
+}
+
+/** Merges points so that no line has too many: the mean of those that are known. */
+function merged(data, names) {
+  const length = Math.max(0, ...names.map((name) => data[name]?.length ?? 0));
+  const by = Math.max(1, Math.ceil(length / POINTS_MAX));
+  const result = { from_s: data.from_s, step_s: data.step_s * by, length: Math.ceil(length / by) };
+  for (const name of names) {
+    const values = data[name] ?? [];
+    result[name] = Array.from({ length: result.length }, (_, at) => {
+      const known = values.slice(at * by, at * by + by).filter((value) => typeof value === "number");
+      return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+    });
+  }
+  return result;
+}
+
+function lastValue(data, series) {
+  for (let at = data.length - 1; at > 0; at -= 1) {
+    if (series.some((one) => data[one.name][at] !== null)) return at;
+  }
+  return 0;
+}
+
+/** The next of 1, 2, 4, 5, 10, …, so that a quarter of the axis is a round number as well. */
+function roundUp(value) {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 5, 10].find((step) => step * power >= value * 1.02) * power || 10 * power;
+}
+
+/** Round times of day, at most `wanted` of them. */
+function timeMarks(from, span, wanted) {
+  const steps = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200];
+  const step = steps.find((one) => span / one <= Math.max(2, wanted)) ?? 86400;
+  const zone = new Date(from * 1000).getTimezoneOffset() * 60;
+  const marks = [];
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= from + span; at += step) {
+    if (at - from > span * 0.03 && from + span - at > span * 0.03) marks.push({ at, text: clock(at, step < 60) });
+  }
+  return marks;
+}
+
+/** The path of a line, interrupted where there is no data. */
+function lineOf(values, x, y) {
+  let path = "";
+  values.forEach((value, at) => {
+    if (value === null) return;
+    const begins = at === 0 || values[at - 1] === null;
+    path += `${begins ? "M" : "L"}${x(at).toFixed(1)},${y(value).toFixed(1)}`;
+    // A point between two gaps is a dot.
+    if (begins && (at === values.length - 1 || values[at + 1] === null)) path += "h0.01";
+  });
+  return path;
+}
+
+function areaOf(values, x, y) {
+  let path = "";
+  values.forEach((value, at) => {
+    if (value === null) return;
+    if (at === 0 || values[at - 1] === null) path += `M${x(at).toFixed(1)},${y(0).toFixed(1)}`;
+    path += `L${x(at).toFixed(1)},${y(value).toFixed(1)}`;
+    if (at === values.length - 1 || values[at + 1] === null) path += `L${x(at).toFixed(1)},${y(0).toFixed(1)}Z`;
+  });
+  return path;
+}
+
+/** A horizontal bar: how much of a capacity is left. The text beside it says the same. */
+export function bar(part, whole, kind = "") {
+  const percent = whole > 0 ? Math.max(0, Math.min(100, (100 * part) / whole)) : 0;
+  return svg("svg", { class: `bar ${kind}`, width: "100%", height: 8, "aria-hidden": "true" },
+    svg("rect", { class: "bar-track", width: "100%", height: 8, rx: 3 }),
+    percent > 0 && svg("rect", { class: "bar-fill", width: `${percent}%`, height: 8, rx: 3 }));
+}
+
+/** A small line without axes, for a row of a table. */
+export function sparkline(values, name) {
+  const [width, height] = [90, 20];
+  const top = Math.max(1e-9, ...values);
+  const x = (at) => (width * at) / Math.max(1, values.length - 1);
+  const y = (value) => height - 2 - ((height - 4) * value) / top;
+  return svg("svg", { class: "sparkline", width, height, "aria-hidden": "true" },
+    svg("path", { class: `line line-${name}`, d: lineOf(values, x, y) }));
+}

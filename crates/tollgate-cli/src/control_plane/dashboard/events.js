@@ -1,0 +1,98 @@
+// The event stream. Read with fetch, because EventSource cannot send a token. When it ends, it is opened again after a
+// pause that doubles up to 10 s, and continues after the last event that arrived.
+
+import { ApiError, send } from "./api.js";
+
+const PAUSE_MS = [500, 1000, 2000, 4000, 8000, 10000];
+/** Longest event that is kept while it arrives: a broken server must not fill the memory. */
+const EVENT_CHARACTERS_MAX = 1 << 20;
+/** A server that is silent for so long is gone: it ticks every second. */
+const SILENCE_MS = 10000;
+
+/** `listener(name, data)` gets every event, `onState(state)` one of `connecting`, `live`, `reconnecting`, `token`. */
+export class EventStream {
+  constructor(listener, onState) {
+    this.listener = listener;
+    this.onState = onState;
+    this.lastId = null;
+    this.failures = 0;
+    this.control = null;
+    this.timer = null;
+  }
+
+  /** Opens the stream, or opens it again at once. */
+  start() {
+    this.stop();
+    this.onState(this.failures === 0 ? "connecting" : "reconnecting");
+    const control = new AbortController();
+    this.control = control;
+    this.read(control).catch((error) => {
+      if (this.control !== control) return;
+      if (error instanceof ApiError && error.status === 401) return this.onState("token");
+      this.retry();
+    });
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.control?.abort();
+    this.control = null;
+  }
+
+  retry() {
+    this.control?.abort();
+    this.control = null;
+    const pause = PAUSE_MS[Math.min(this.failures, PAUSE_MS.length - 1)];
+    this.failures += 1;
+    this.onState("reconnecting");
+    this.timer = setTimeout(() => this.start(), pause);
+  }
+
+  async read(control) {
+    const headers = { Accept: "text/event-stream" };
+    if (this.lastId !== null) headers["Last-Event-ID"] = this.lastId;
+    const response = await send("/api/events", { headers, signal: control.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    let watch = 0;
+    try {
+      for (;;) {
+        clearTimeout(watch);
+        watch = setTimeout(() => control.abort(), SILENCE_MS);
+        const { done, value } = await reader.read();
+        if (done) break;
+        this.failures = 0;
+        this.onState("live");
+        text = this.takeEvents(text + value);
+        if (text.length > EVENT_CHARACTERS_MAX) break;
+      }
+    } finally {
+      clearTimeout(watch);
+    }
+    throw new ApiError(0, "The event stream ended.");
+  }
+
+  /** Handles all complete events and returns the rest. */
+  takeEvents(text) {
+    for (;;) {
+      const end = text.indexOf("\n\n");
+      if (end < 0) return text;
+      this.takeEvent(text.slice(0, end));
+      text = text.slice(end + 2);
+    }
+  }
+
+  takeEvent(block) {
+    let name = "message";
+    let data = "";
+    for (const line of block.split("\n")) {
+      const colon = line.indexOf(":");
+      const value = line.slice(colon + 1).replace(/^ /, "");
+      const what = colon < 0 ? line : line.slice(0, colon);
+      if (what === "id") this.lastId = value;
+      else if (what === "event") name = value;
+      else if (what === "data") data += value;
+    }
+    if (data) this.listener(name, JSON.parse(data));
+  }
+}

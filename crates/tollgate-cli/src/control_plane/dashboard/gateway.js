@@ -1,0 +1,61 @@
+// Gateway: upstreams and their servers, queues, tunnels, and adaptive concurrency.
+
+import { get } from "./api.js";
+import { badge, el, problem, replace, table } from "./dom.js";
+import { DASH, count, millis, share } from "./format.js";
+import { live, poll } from "./live.js";
+
+/** Rows of each table: a rules file may have more. */
+const ROWS_MAX = 100;
+
+export function showGateway(main, parameters, signal) {
+  const place = el("div", { class: "parts" });
+  const told = el("p", {});
+  replace(main, el("div", { class: "head" }, el("h1", {}, "Gateway"), told), place);
+  poll(async () => {
+    try {
+      const state = await get("/api/upstreams", { signal });
+      replace(told, state.gateway ? `${count(live.tick?.waiting ?? 0)} waiting, ${count(state.tunnels?.open ?? 0)} tunnels open` : "");
+      replace(place, sections(state));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(place, problem(error));
+    }
+  }, 2000, signal);
+}
+
+function sections({ gateway, upstreams = [], queues = [], adaptive = [] }) {
+  const none = !gateway && el("p", { class: "card" }, "This server runs no gateway. Start it with ", el("code", {}, "--gateway ADDRESS"),
+    " and upstreams in the rules file. Rules that let requests wait and adaptive concurrency are shown here as well.");
+  const parts = [none, ...upstreams.slice(0, ROWS_MAX).map(upstreamOf)];
+  if (gateway || queues.length) parts.push(card(queueTable(queues)));
+  if (gateway || adaptive.length) parts.push(card(adaptiveTable(adaptive)));
+  return parts;
+}
+
+function card(...content) {
+  return el("section", { class: "card" }, content);
+}
+
+function upstreamOf({ name, servers }) {
+  const requests = servers.reduce((sum, server) => sum + server.requests, 0);
+  const rows = servers.slice(0, ROWS_MAX).map((server) => [
+    el("span", { class: "mono" }, server.url), server.up ? badge("good", "up") : badge("bad", "down"), count(server.in_flight),
+    count(server.requests), share(server.requests, requests), count(server.failures), millis(server.mean_ms),
+  ]);
+  return card(table(`Upstream ${name}`, [["Server", "long"], ["State", ""], ["In flight", "number"], ["Requests", "number"],
+    ["Share", "number"], ["Failures", "number"], ["Mean time", "number"]], rows, "No servers."));
+}
+
+function queueTable(queues) {
+  const rows = queues.slice(0, ROWS_MAX).map((queue) =>
+    [queue.rule, count(queue.waiting), count(queue.admitted), count(queue.expired), queue.mean_ms === null ? DASH : millis(queue.mean_ms)]);
+  return table("Queues", [["Rule", "long"], ["Waiting", "number"], ["Admitted", "number"], ["Expired", "number"], ["Mean wait", "number"]],
+    rows, "No rule lets requests wait (queue or fair).");
+}
+
+function adaptiveTable(adaptive) {
+  const rows = adaptive.slice(0, ROWS_MAX).map((one) =>
+    [one.rule, count(one.keys), count(one.limit), count(one.in_flight), millis(one.base_latency_ms), millis(one.latency_ms)]);
+  return table("Adaptive concurrency", [["Rule", "long"], ["Keys", "number"], ["Limit", "number"], ["In flight", "number"],
+    ["Latency without queue", "number"], ["Latency now", "number"]], rows, "No rule has concurrency: adaptive in use.");
+}

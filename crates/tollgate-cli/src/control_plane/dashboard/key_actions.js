@@ -1,0 +1,97 @@
+// What an operator can do with a caller: reset, block, grant, override. Each asks back once, and the server writes each
+// into its audit log.
+
+import { keyPath, post, remove } from "./api.js";
+import { el, field } from "./dom.js";
+import { ask } from "./dialog.js";
+import { millis, plural } from "./format.js";
+
+/** What servers that share a store say about a change. */
+const SHARED = {
+  yes: " The other servers apply it within a second.",
+  later: " The store does not answer: the other servers will apply it when it is back.",
+  no: " The store does not answer: it applies to this server only. Repeat it when the store is back.",
+  no_room: " The store is full of such changes: it applies to this server only.",
+};
+
+/** Questions in the order of the buttons. Each has the text of its dialog, its request, and a sentence about the result. */
+const ACTIONS = [
+  ["Reset…", resetQuestion], ["Block…", blockQuestion], ["Lift block…", liftQuestion], ["Grant…", grantQuestion],
+  ["Set own limits…", overrideQuestion], ["Remove own limits…", removeQuestion],
+];
+
+/** Buttons for a caller. `caller()` is its state as last seen; `done(text, state)` gets the result. */
+export function actionsFor(rule, key, caller, done) {
+  const path = keyPath(rule, key);
+  return ACTIONS.map(([name, question]) => el("button", { type: "button", onclick: async () => {
+    const { told: sentence, ...rest } = question(path, `${rule} ${key}`, caller());
+    const told = await ask(rest);
+    if (told) done(`${sentence(told)}${SHARED[told.shared] ?? ""} The change is in the server's log.`, told);
+  } }, name));
+}
+
+function resetQuestion(path, whom) {
+  return {
+    title: "Reset this key?", danger: true, confirm: "Reset",
+    text: `Forgets all usage of ${whom}, any block, and refusals that count towards a ban. Own limits stay.`,
+    action: () => remove(path),
+    told: (told) => (told.reset ? "Reset: all limits are full." : "There was nothing to forget."),
+  };
+}
+
+function blockQuestion(path, whom) {
+  const time = el("input", { id: "block-time", value: "15m", required: true, autocomplete: "off" });
+  return {
+    title: "Block this key?", danger: true, confirm: "Block",
+    text: `All requests of ${whom} are refused until the time has passed or the block is lifted.`,
+    inputs: [field("For how long", time, "30s, 15m, 2h, 7d. A longer block that exists already stays.")],
+    action: () => post(path, { block: time.value.trim() }),
+    told: (told) => `Blocked for ${millis(told.blocked_for_ms)}.`,
+  };
+}
+
+function liftQuestion(path, whom) {
+  return {
+    title: "Lift the block?", confirm: "Lift block",
+    text: `Requests of ${whom} are decided by the limits again.`,
+    action: () => post(path, { block: null }),
+    told: () => "Not blocked any more.",
+  };
+}
+
+function grantQuestion(path, whom) {
+  const units = el("input", { id: "grant-units", type: "number", min: "1", step: "1", value: "10", required: true });
+  return {
+    title: "Grant units?", confirm: "Grant",
+    text: `Gives units back to ${whom} under every limit of the rule, at most as many as are used.`,
+    inputs: [field("Units", units)],
+    action: () => post(path, { grant: Number(units.value) }),
+    told: () => `Granted ${plural(Number(units.value), "unit")}.`,
+  };
+}
+
+function overrideQuestion(path, whom, caller) {
+  const limits = el("input", { id: "override-limits", required: true, autocomplete: "off", spellcheck: "false",
+    value: (caller?.override?.limits ?? caller?.limits.map((limit) => limit.limit) ?? []).join(", ") });
+  const until = el("input", { id: "override-until", type: "datetime-local" });
+  return {
+    title: "Set own limits?", confirm: "Set limits",
+    text: `These limits replace the rule's for ${whom}. Those set here last until the server stops, or in a shared store until they are removed.`,
+    inputs: [field("Limits", limits, "Separated by commas, as in a rules file: 100/minute, 1000/hour"), field("Until (optional)", until)],
+    action: () => {
+      const override = { limits: limits.value.split(",").map((limit) => limit.trim()).filter(Boolean) };
+      if (until.value) override.until = new Date(until.value).toISOString();
+      return post(path, { override });
+    },
+    told: (told) => `Own limits: ${told.override?.limits.join(", ")}.`,
+  };
+}
+
+function removeQuestion(path, whom) {
+  return {
+    title: "Remove own limits?", confirm: "Remove own limits",
+    text: `The rule's limits apply to ${whom} again. Limits from a file stay.`,
+    action: () => post(path, { override: null }),
+    told: (told) => (told.override ? "The limits from the file apply." : "The rule's limits apply."),
+  };
+}

@@ -1,0 +1,138 @@
+// Keys: one caller under one rule. Its state in every limit, counting down, and what an operator can do about it.
+
+import { get, keyPath, query } from "./api.js";
+import { bar } from "./charts.js";
+import { badge, el, field, pairs, problem, replace, setText, table } from "./dom.js";
+import { DASH, count, millis, moment, words } from "./format.js";
+import { actionsFor } from "./key_actions.js";
+import { callerLink, ruleInput } from "./links.js";
+import { drawer, poll } from "./live.js";
+
+/** Proposals shown before a key is chosen. */
+const PROPOSALS = 20;
+
+export function showKeys(main, parameters, signal) {
+  const [rule, key] = [parameters.get("rule") ?? "", parameters.get("key") ?? ""];
+  const rules = ruleInput("key-rule", rule, signal);
+  rules.required = true;
+  const keys = el("input", { id: "key-key", value: key, required: true, autocomplete: "off", spellcheck: "false" });
+  const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
+    event.preventDefault();
+    const wanted = `#/keys${query({ rule: rules.value.trim(), key: keys.value })}`;
+    if (wanted === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
+    else location.hash = wanted;
+  } }, el("div", { class: "bar-of-controls" },
+    field("Rule", rules), field("Key", keys), el("button", { class: "primary" }, "Show")),
+  el("p", { class: "hint" }, "A key is written as in the lists: user=42, ip=192.0.2.1, or user=42,path=/export for one of several parts. ",
+    "The bare value works where it is unambiguous."));
+  const place = el("div", { class: "card" });
+  replace(main, el("div", { class: "head" }, el("h1", {}, "Keys")), form, place);
+  if (rule && key) showCaller(place, rule, key, signal);
+  else propose(place, signal);
+}
+
+/** Without a key: those that an operator most likely looks for. */
+function propose(place, signal) {
+  poll(async () => {
+    const { top, window_s } = await get(`/api/top?by=refusals&n=${PROPOSALS}`, { signal });
+    const rows = top.map((one) => [callerLink(one.rule, one.key), count(one.count), el("span", { class: "mono" }, one.hash)]);
+    replace(place, table(`Most refused keys of the last ${millis(window_s * 1000)}`,
+      [["Rule and key", "long"], ["Refusals", "number"], ["Hash in logs", ""]], rows, "Nothing was refused lately. Enter a rule and a key above."));
+  }, 10000, signal);
+}
+
+function showCaller(place, rule, key, signal) {
+  place.removeAttribute("class");
+  place.className = "card";
+  const answer = el("div", { role: "status" });
+  const state = el("div", { class: "card-part" });
+  const actions = el("div", { class: "buttons" });
+  const heading = el("h2", {}, rule, " ", el("span", { class: "mono" }, key));
+  replace(place, heading, answer, state, actions);
+  let caller = null;
+  let at = 0;
+  const show = (told) => {
+    caller = told;
+    at = performance.now();
+    draw();
+  };
+  const draw = drawer(() => caller && drawCaller(state, caller, performance.now() - at), signal);
+  const load = async () => {
+    try {
+      show(await get(keyPath(rule, key), { signal }));
+      if (!actions.hasChildNodes()) {
+        replace(actions, actionsFor(rule, key, () => caller, (text, told) => {
+          replace(answer, el("p", { class: "done" }, text));
+          show(told);
+          load();
+        }));
+      }
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      // A server that restarts must not take the buttons away while somebody reads.
+      if (caller === null) replace(state, problem(error));
+      else replace(answer, problem(error));
+    }
+  };
+  poll(load, 5000, signal);
+  // Between two answers of the server, times count down here.
+  poll(async () => draw(), 500, signal);
+}
+
+/** Draws in place: what changes is text, so that a screen reader or a selection is not thrown back to the start. */
+function drawCaller(place, caller, passed) {
+  const shape = JSON.stringify([caller.limits.map((limit) => [limit.tier, limit.limit, limit.max]), caller.override, caller.mode,
+    caller.exempt, caller.closed, caller.soft, caller.enforced, caller.blocked_for_ms !== null]);
+  if (place.dataset.shape !== shape) {
+    place.dataset.shape = shape;
+    replace(place, factsOf(caller), limitsOf(caller));
+  }
+  const left = (ms) => (typeof ms === "number" ? Math.max(0, ms - passed) : null);
+  const blocked = place.querySelector(".blocked-for");
+  if (blocked) setText(blocked, millis(left(caller.blocked_for_ms)));
+  place.querySelectorAll("tbody tr").forEach((row, at) => {
+    const limit = caller.limits[at];
+    if (!limit) return;
+    const cells = row.children;
+    const remaining = typeof limit.balance === "number" ? limit.balance : limit.remaining;
+    setText(cells[1].lastElementChild, `${count(remaining)} of ${count(limit.max)}`);
+    const drawn = bar(limit.remaining ?? 0, limit.max, limit.allowed ? "" : "low");
+    cells[1].firstElementChild.replaceWith(drawn);
+    setText(cells[2], limit.reset_after_ms === null ? DASH : left(limit.reset_after_ms) === 0 ? "full" : millis(left(limit.reset_after_ms)));
+    setText(cells[3], nextRequest(limit, left(limit.retry_after_ms)));
+  });
+}
+
+function nextRequest(limit, left) {
+  if (limit.allowed || left === 0) return "now";
+  return limit.retry_after_ms === null ? `never (${words(limit.reason)})` : `in ${millis(left)}`;
+}
+
+function factsOf(caller) {
+  const until = caller.override?.until;
+  return pairs([
+    ["Hash in logs", el("span", { class: "mono" }, caller.hash)],
+    ["Rule", modeOf(caller)],
+    ["Blocked", caller.blocked_for_ms === null ? badge("idle", "no")
+      : [badge("bad", "blocked"), " for another ", el("span", { class: "blocked-for" })]],
+    ["Own limits", caller.override
+      ? `${caller.override.limits.join(", ")}${until ? ` until ${moment(until)}` : ""} (${caller.override.run_time ? "set at run time" : "from a file"})` : "none"],
+  ]);
+}
+
+function modeOf(caller) {
+  if (caller.exempt) return badge("idle", "the caller is exempt: no rule applies");
+  if (caller.closed) return badge("warn", "closed: allows nothing");
+  if (caller.enforced) return badge("good", "enforced for this caller");
+  return badge("warn", `${caller.soft ? "soft: warns only" : `mode ${caller.mode}`}; refuses nothing for this caller`);
+}
+
+function limitsOf(caller) {
+  const rows = caller.limits.map((limit) => [
+    el("span", {}, limit.limit, limit.tier && el("span", { class: "muted" }, ` · tier ${limit.tier}`),
+      limit.decided_by === "overflow" && el("span", { class: "muted" }, " · shared state, the table is full")),
+    [bar(0, 1), el("span", { class: "number" })], "", "",
+  ]);
+  return table("State in every limit",
+    [["Limit", "long"], ["Left", "left"], ["Full again in", "number"], ["Next request of cost 1", "number"]], rows, "This rule has no limit for this caller.");
+}
