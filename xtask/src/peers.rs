@@ -1,5 +1,5 @@
 //! The proxies and clients that tests drive and Debian does not have, or has too old: Envoy, Caddy,
-//! Traefik, redis-py, uvicorn, Starlette and websockets as wheels of the Python index, ioredis and ws from npm.
+//! Traefik, redis-py, uvicorn, Starlette and websockets as wheels of the Python index; ioredis, ws, playwright-core and axe-core from npm.
 //!
 //! They are in `target/peers`, where `testkit::peers` finds them. Versions and hashes are pinned in
 //! `testkit/peers`. Installed peers cost nothing, not even a network request.

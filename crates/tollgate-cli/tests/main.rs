@@ -5,6 +5,7 @@
 //! program of their own.
 
 mod command;
+mod dashboard;
 mod gatekeepers;
 mod harness;
 

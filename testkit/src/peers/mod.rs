@@ -80,7 +80,7 @@ pub fn applications_path() -> PathBuf {
     installed("applications/starlette").parent().expect("it lies in a folder").to_owned()
 }
 
-/// The folder that `node` needs in `NODE_PATH` to require `ioredis` and `ws`.
+/// The folder that `node` needs in `NODE_PATH` to require `ioredis`, `ws`, `playwright-core` and `axe-core`.
 #[must_use]
 pub fn node_path() -> PathBuf {
     installed("node/node_modules/ioredis").parent().expect("it lies in a folder").to_owned()
