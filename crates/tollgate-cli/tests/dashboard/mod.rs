@@ -19,14 +19,26 @@ rules:
   - { name: trial, match: { path: '/api/{*rest}' }, key: '{user|ip}', limits: [2/minute], mode: shadow }
 ";
 
+/// Token of the guarded server.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 #[test]
 fn cases_pass_in_chromium() {
     let directory = tempdir().expect("a temporary folder");
     let rules = file(directory.path(), "rules.yaml", RULES);
-    let server = TollgateProcess::start(&["--rules", text(&rules)]);
+    let tokens = file(directory.path(), "tokens", TOKEN);
+    let rules = ["--rules", text(&rules)];
+    let mut server = TollgateProcess::start(&rules);
+    let guarded =
+        TollgateProcess::start(&[&rules[..], &["--admin-token-file", text(&tokens)]].concat());
     let settings = serde_json::json!({
         "admin": format!("http://{}", server.admin()),
         "http": format!("http://{}", server.http()),
+        "guarded": format!("http://{}", guarded.admin()),
+        "token": TOKEN,
     });
-    DashboardBrowser::start(&settings).run(|request| panic!("an unknown request: {request}"));
+    DashboardBrowser::start(&settings).run(|request| match request.split_once(' ') {
+        Some(("log", text)) => server.wait_for_log(text),
+        _ => panic!("an unknown request: {request}"),
+    });
 }

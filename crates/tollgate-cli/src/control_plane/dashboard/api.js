@@ -59,8 +59,15 @@ export async function send(path, { method = "GET", body, signal, headers = {} } 
     told = { message: text };
   }
   if (response.status === 401) whenUnauthorized();
-  const message = told.message || `The server answered ${response.status}.`;
-  throw new ApiError(response.status, message, told.diagnostics);
+  throw new ApiError(response.status, messageOf(response.status, told.message, path), told.diagnostics);
+}
+
+function messageOf(status, message, path) {
+  // The page stays open while the server is replaced, also by an older one.
+  if (status === 404 && message?.startsWith("There is no such path")) {
+    return `This server does not offer ${path.split("?")[0]}: it is older than this page. Everything else works.`;
+  }
+  return message || `The server answered ${status}.`;
 }
 
 export async function get(path, options) {

@@ -25,6 +25,7 @@ const STATES = {
   live: "Live",
   reconnecting: "Reconnecting",
   token: "Token needed",
+  missing: "No live data",
 };
 
 const main = document.getElementById("main");

@@ -9,7 +9,10 @@ const EVENT_CHARACTERS_MAX = 1 << 20;
 /** A server that is silent for so long is gone: it ticks every second. */
 const SILENCE_MS = 10000;
 
-/** `listener(name, data)` gets every event, `onState(state)` one of `connecting`, `live`, `reconnecting`, `token`. */
+/**
+ * `listener(name, data)` gets every event, `onState(state)` one of `connecting`, `live`, `reconnecting`,
+ * `token` (the server wants one), `missing` (it has no events).
+ */
 export class EventStream {
   constructor(listener, onState) {
     this.listener = listener;
@@ -29,6 +32,7 @@ export class EventStream {
     this.read(control).catch((error) => {
       if (this.control !== control) return;
       if (error instanceof ApiError && error.status === 401) return this.onState("token");
+      if (error instanceof ApiError && error.status === 404) return this.onState("missing");
       this.retry();
     });
   }

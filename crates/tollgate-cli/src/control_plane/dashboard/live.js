@@ -20,7 +20,7 @@ class LiveData extends EventTarget {
   refusals = [];
   /** Events that this page was too slow for. */
   lost = 0;
-  /** `connecting`, `live`, `reconnecting` or `token`. */
+  /** The state of the stream: see EventStream. */
   state = "connecting";
 
   #stream = new EventStream((name, data) => this.#take(name, data), (state) => this.#setState(state));

@@ -1,0 +1,76 @@
+// What a case of the browser tests works with: pages that are watched, and the servers.
+"use strict";
+
+const readline = require("node:readline");
+
+/** Deadline of every wait; a passing case never reaches it. */
+const DEADLINE_MS = 20000;
+
+const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+/** Asks the Rust side for something, such as a restart, and returns its answer. */
+async function askTest(request) {
+  process.stdout.write(`ask ${request}\n`);
+  return (await answers.next()).value;
+}
+
+class CaseContext {
+  /** `servers` are addresses: `admin` and `http` of a server, `guarded` of the admin listener of one with tokens. */
+  constructor(browser, servers) {
+    Object.assign(this, { browser, servers, ask: askTest });
+    /** Messages of the console, uncaught errors and breaches of the policy, on any page of the case. */
+    this.complaints = [];
+    this.contexts = [];
+    /** Messages that a case provokes on purpose, such as a response 401. */
+    this.expected = [];
+  }
+
+  /** Opens a page at a view, in a profile of its own. `prepare(page)` runs before it loads. */
+  async open(hash = "", { address = this.servers.admin, prepare = () => {}, ...options } = {}) {
+    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+    this.contexts.push(context);
+    context.setDefaultTimeout(DEADLINE_MS);
+    const page = await context.newPage();
+    await this.watch(page);
+    await prepare(page);
+    await page.goto(`${address}/${hash}`);
+    return page;
+  }
+
+  async watch(page) {
+    const complain = (text) => this.expected.some((known) => known.test(text)) || this.complaints.push(text);
+    page.on("console", (message) => complain(`console ${message.type()}: ${message.text()} ${message.location().url}`));
+    page.on("pageerror", (error) => complain(`uncaught: ${error.stack}`));
+    page.on("dialog", (dialog) => {
+      complain(`a dialog opened: ${dialog.message()}`);
+      dialog.dismiss();
+    });
+    await page.addInitScript(() => {
+      addEventListener("securitypolicyviolation", (event) =>
+        console.error(`policy: ${event.violatedDirective} forbids ${event.blockedURI} ${event.sample}`));
+    });
+  }
+
+  /** Has requests decided: the body is one of /v1/check. Returns the last decision. */
+  async check(body, times = 1) {
+    let decision = null;
+    for (let sent = 0; sent < times; sent += 1) {
+      const response = await fetch(`${this.servers.http}/v1/check`, { method: "POST", body: JSON.stringify(body) });
+      decision = await response.json();
+    }
+    return decision;
+  }
+
+  /** What the admin API tells. */
+  async admin(path) {
+    const response = await fetch(this.servers.admin + path);
+    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+    return response.json();
+  }
+
+  async close() {
+    for (const context of this.contexts) await context.close();
+  }
+}
+
+module.exports = { CaseContext, DEADLINE_MS };

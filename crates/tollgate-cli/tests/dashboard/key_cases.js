@@ -1,0 +1,75 @@
+// Keys: the state of a caller, and what an operator can do with it.
+"use strict";
+
+const assert = require("node:assert/strict");
+
+/** Opens an action's dialog, changes its input, confirms it, and waits for the sentence about the result. */
+async function act(page, button, confirm, input, told) {
+  await page.getByRole("button", { name: button, exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.waitFor();
+  if (input) await dialog.getByLabel(input[0], { exact: true }).fill(input[1]);
+  await dialog.getByRole("button", { name: confirm, exact: true }).click();
+  await dialog.waitFor({ state: "detached" });
+  await page.locator(".done", { hasText: told }).waitFor();
+}
+
+module.exports = {
+  async "a key is blocked, unblocked, granted, given limits and reset; each asks back once and is in the log"(test) {
+    test.expected.push(/status of 404 .*\/api\/events/);
+    const caller = { method: "GET", path: "/api/x", user: "42" };
+    const key = "/api/keys/search/user%3D42";
+    await test.check(caller, 20);
+    const page = await test.open("#/keys?rule=search&key=user%3D42");
+    const writes = [];
+    page.on("request", (request) => request.method() !== "GET" && writes.push(request.method()));
+    await page.getByText("0 of 20").waitFor();
+
+    // Every action asks, and a dismissed question changes nothing.
+    for (const name of ["Reset…", "Block…", "Lift block…", "Grant…", "Set own limits…", "Remove own limits…"]) {
+      await page.getByRole("button", { name, exact: true }).click();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.ok(await page.getByRole("button", { name, exact: true }).evaluate((button) => button === document.activeElement));
+    }
+    assert.deepEqual(writes, []);
+
+    const rows = [
+      ["Block…", "Block", ["For how long", "2h"], /Blocked for 2 h/, "a key was blocked", (now) => now.blocked_for_ms > 7_000_000],
+      ["Lift block…", "Lift block", null, /Not blocked/, "a block was removed", (now) => now.blocked_for_ms === null],
+      ["Grant…", "Grant", ["Units", "7"], /Granted 7 units/, "a key was granted units", (now) => now.limits[0].remaining === 7],
+      ["Set own limits…", "Set limits", ["Limits", "50/minute, 500/hour"], /Own limits: 50\/minute, 500\/hour/, "an override was set",
+        (now) => now.override.limits.join() === "50/minute,500/hour"],
+      ["Remove own limits…", "Remove own limits", null, /The rule's limits apply/, "an override was removed", (now) => now.override === null],
+      ["Reset…", "Reset", null, /all limits are full/, "a key was reset", (now) => now.limits.every((limit) => limit.remaining === limit.max)],
+    ];
+    for (const [at, [button, confirm, input, told, logged, holds]] of rows.entries()) {
+      await act(page, button, confirm, input, told);
+      assert.match(await test.ask(`log ${logged}`), /rule=search/);
+      const now = await test.admin(key);
+      assert.ok(holds(now), `${button} ${JSON.stringify(now)}`);
+      assert.equal(writes.length, at + 1, "one request for each action");
+    }
+    await page.getByText("20 of 20").waitFor();
+  },
+
+  async "a mistake in an action is told in the dialog, which stays"(test) {
+    test.expected.push(/status of (400|404)/);
+    const page = await test.open("#/keys?rule=search&key=user%3D43");
+    await page.getByRole("button", { name: "Block…", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("For how long").fill("soon");
+    await dialog.getByRole("button", { name: "Block", exact: true }).click();
+    assert.match(await dialog.getByRole("alert").innerText(), /block/);
+    await dialog.getByLabel("For how long").fill("1m");
+    await dialog.getByRole("button", { name: "Block", exact: true }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByText(/Blocked for/).waitFor();
+  },
+
+  async "a wrong rule or key says what is wrong"(test) {
+    test.expected.push(/status of 404/);
+    const page = await test.open("#/keys?rule=serch&key=user%3D1");
+    assert.match(await page.locator(".problem").innerText(), /serch/);
+  },
+};
