@@ -16,6 +16,8 @@ mod live;
 mod metrics;
 mod open_files;
 mod peer_instances;
+#[allow(dead_code, reason = "the observer and the replay come next")]
+mod recording;
 mod refusal_log;
 mod reply;
 mod run;

@@ -1,0 +1,9 @@
+//! The recording of traffic: the requests of the last hour, sampled by caller, so that other rules can be
+//! tried on them.
+//!
+//! A thread that decides packs each request of a recorded caller into a chunk of its own stripe. Full chunks go
+//! to one thread, which keeps them in a ring ([`ring`]).
+
+mod entry;
+mod ring;
+mod sampling;
