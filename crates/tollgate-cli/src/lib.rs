@@ -9,6 +9,8 @@ mod cli;
 mod control_plane;
 mod credentials;
 mod data_plane;
+#[allow(dead_code, reason = "the event stream comes next")]
+mod history;
 mod key_names;
 mod listener_table;
 mod listeners;

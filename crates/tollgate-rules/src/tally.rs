@@ -49,6 +49,11 @@ impl Tally {
 
     /// Number of times that the rule gave this verdict.
     pub fn count(&self, verdict: Verdict) -> u64 {
-        self.0.sums()[verdict as usize]
+        self.counts()[verdict as usize]
+    }
+
+    /// Number of times that the rule gave each verdict, in the order of [`Verdict::ALL`].
+    pub fn counts(&self) -> [u64; Verdict::ALL.len()] {
+        self.0.sums()
     }
 }

@@ -4,8 +4,10 @@
 mod assets;
 mod guard;
 mod health;
+mod history;
 mod keys;
 mod metrics;
+mod query;
 mod rules;
 mod status;
 mod top;
@@ -20,6 +22,7 @@ use http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
+use crate::history::TrafficHistory;
 use crate::key_names::KeyNames;
 use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
 use crate::listeners::request_body::BodyError;
@@ -33,12 +36,13 @@ use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
 use guard::AdminCaller;
 use keys::KeyRequest;
+use query::QueryError;
 
 /// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
 const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, /api/status, \
-    /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top.";
+    /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top, /api/history.";
 
 /// Handler of the admin listener.
 pub(crate) struct ControlPlane {
@@ -51,6 +55,7 @@ pub(crate) struct ControlPlane {
     pub(crate) peers: PeerInstances,
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traffic: Arc<TrafficHistory>,
     pub(crate) logs: Logs,
     pub(crate) warnings: Warnings,
 }
@@ -159,8 +164,11 @@ impl ControlPlane {
         let reads = guard::only_reads(head);
         match (route, &head.method) {
             (AdminRoute::Status, _) if reads => self.status(),
-            (AdminRoute::Top, _) if reads => self.top(head.uri.query()),
-            (AdminRoute::Status | AdminRoute::Top, _) => reply::method_not_allowed("GET, HEAD"),
+            (AdminRoute::Top, _) if reads => or_refusal(self.top(head.uri.query())),
+            (AdminRoute::History, _) if reads => or_refusal(self.history(head.uri.query())),
+            (AdminRoute::Status | AdminRoute::Top | AdminRoute::History, _) => {
+                reply::method_not_allowed("GET, HEAD")
+            }
             (AdminRoute::Rules, _) if reads => self.rules(),
             (AdminRoute::Rules, &Method::PUT) => self.put_rules(request.body.clone(), by).await,
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
@@ -192,6 +200,11 @@ impl ControlPlane {
     }
 }
 
+/// The response to a query that may be wrong.
+fn or_refusal(answer: Result<Response<ResponseBody>, QueryError>) -> Response<ResponseBody> {
+    answer.unwrap_or_else(|wrong| wrong.response())
+}
+
 /// Adds the fields of every response: caches must not store it, unless it says otherwise, and browsers must not guess
 /// another media type.
 fn hardened(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
@@ -215,6 +228,7 @@ enum AdminAdmission<'a> {
 enum AdminRoute<'a> {
     Status,
     Top,
+    History,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -226,6 +240,7 @@ impl AdminRoute<'_> {
         Some(match path {
             "/api/status" => AdminRoute::Status,
             "/api/top" => AdminRoute::Top,
+            "/api/history" => AdminRoute::History,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),

@@ -82,7 +82,7 @@ impl DecisionTiming {
         Ok(())
     }
 
-    pub(super) fn buckets(&self) -> HistogramBuckets {
+    pub(crate) fn buckets(&self) -> HistogramBuckets {
         self.0.buckets()
     }
 }

@@ -12,7 +12,9 @@ use crate::control_plane::ControlPlane;
 use crate::credentials::Credentials;
 use crate::data_plane::DataContext;
 use crate::data_plane::gateway::overload::WorkerBounds;
+use crate::history::TrafficHistory;
 use crate::listener_table::{LISTENERS, ListenerEntry, ListenerPlane};
+use crate::listeners::ListenerAddress;
 use crate::listeners::connection_caps::ConnectionCaps;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tls::Certificate;
@@ -43,6 +45,8 @@ pub(super) struct AssembledServer<'a> {
     pub(super) store: Arc<ServerStore>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
+    /// Counters to sample, and the history that keeps them; `None` without a control listener, which shows it.
+    pub(super) sampled: Option<(Arc<Metrics>, Arc<TrafficHistory>)>,
 }
 
 /// A listener with its service and its connection caps.
@@ -109,6 +113,7 @@ impl<'a> AssembledServer<'a> {
         };
         let per_ip = settings.max_connections_per_ip.get();
         let mut listeners = Vec::with_capacity(LISTENERS.len());
+        let mut sampled = None;
         for (entry, address) in settings.listeners.iter() {
             let (service, caps) = match entry.plane {
                 ListenerPlane::Data(build) | ListenerPlane::Gateway(build) => {
@@ -127,6 +132,21 @@ impl<'a> AssembledServer<'a> {
                         own: None,
                     };
                     let before = listeners.iter().map(AssembledListener::figures);
+                    let metrics = Arc::new(Metrics {
+                        gatekeeper: core.gatekeeper.clone(),
+                        store: core.store.clone(),
+                        observer: core.observer.clone(),
+                        timing: timing.clone(),
+                        listeners: before.chain([own]).collect(),
+                        logs: logs.clone(),
+                        live: core.live.clone(),
+                        peers: core.peers.clone(),
+                        started,
+                    });
+                    let traffic = Arc::<TrafficHistory>::default();
+                    if matches!(address, ListenerAddress::At(_)) {
+                        sampled = Some((metrics.clone(), traffic.clone()));
+                    }
                     let control = ControlPlane {
                         tokens: admin_tokens.clone(),
                         stopping: stopping.clone(),
@@ -135,17 +155,8 @@ impl<'a> AssembledServer<'a> {
                         live: core.live.clone(),
                         peers: core.peers.clone(),
                         names: core.names.clone(),
-                        metrics: Arc::new(Metrics {
-                            gatekeeper: core.gatekeeper.clone(),
-                            store: core.store.clone(),
-                            observer: core.observer.clone(),
-                            timing: timing.clone(),
-                            listeners: before.chain([own]).collect(),
-                            logs: logs.clone(),
-                            live: core.live.clone(),
-                            peers: core.peers.clone(),
-                            started,
-                        }),
+                        metrics,
+                        traffic,
                         logs: logs.clone(),
                         warnings: Warnings::new(logs),
                     };
@@ -157,6 +168,16 @@ impl<'a> AssembledServer<'a> {
             listeners.push(AssembledListener { entry, service, caps });
         }
         let DecisionCore { store, live, peers, .. } = core;
-        AssembledServer { settings, logs, listeners, certificate, stopping, store, live, peers }
+        AssembledServer {
+            settings,
+            logs,
+            listeners,
+            certificate,
+            stopping,
+            store,
+            live,
+            peers,
+            sampled,
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::server::{AssembledListener, AssembledServer};
 use super::{cannot_start, workers};
 use crate::cli::check::RulesSize;
 use crate::cli::{CommandFailure, Report};
+use crate::history::TrafficSampler;
 use crate::listener_table::LISTENERS;
 use crate::listeners::ListenerAddress;
 use crate::listeners::accept::{BindOptions, BoundListener};
@@ -61,6 +62,11 @@ impl AssembledServer<'_> {
             )
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
+        let sampler = self
+            .sampled
+            .as_ref()
+            .map(|(metrics, history)| TrafficSampler::start(metrics.clone(), history.clone()));
+        let _sampler = sampler.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(self.store.clone(), self.logs.clone()));
         let others = self.peers.clone();

@@ -240,7 +240,7 @@ fn wrong_changes_change_nothing_and_say_why() {
         ("POST", "/api/status", "", 405, "GET, HEAD"),
         ("DELETE", "/api/rules", "", 405, "PUT"),
         ("GET", "/api/reload", "", 405, "POST"),
-        ("GET", "/api/top?by=luck", "", 400, "?by=requests"),
+        ("GET", "/api/top?by=luck", "", 400, "by is one of requests"),
         ("GET", "/nothing", "", 404, "/api/status"),
     ];
     for (method, path, body, status, want) in rows {

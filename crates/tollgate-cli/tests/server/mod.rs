@@ -21,6 +21,7 @@ pub(crate) mod exposition;
 mod fake_listener;
 mod fast_lane;
 mod forward_auth;
+mod history;
 mod host;
 mod http2;
 mod identity;
