@@ -22,4 +22,5 @@ mod schema;
 mod server;
 mod simulate;
 mod simulate_rules;
+mod simulate_scenarios;
 mod simulate_store;

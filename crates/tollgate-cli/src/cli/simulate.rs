@@ -10,15 +10,18 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tollgate::MemoryStore;
 
 use super::{CommandFailure, Report, check};
 use crate::settings::url_value::UrlValue;
 use crate::settings::{StoreChoice, store_choice};
+use algorithms::scenario::{SCENARIOS, TrafficScenario};
 use one_limit::LimitArgs;
 use store::SimStore;
 use trace::{TraceReader, TraceRequest};
 
+mod algorithms;
 mod answer;
 mod caller_tally;
 mod in_turn;
@@ -40,12 +43,28 @@ const OUTPUT_BYTES: usize = 64 << 10;
 /// Run a trace of requests through a limit or through rules, on a virtual clock
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "tollgate simulate --rate <RATE> --trace <FILE> [OPTIONS]\n       \
+    override_usage = "tollgate simulate --scenario <NAME> [--svg <FILE>] [OPTIONS]\n       \
+                      tollgate simulate --rate <RATE> --trace <FILE> [OPTIONS]\n       \
                       tollgate simulate --rules <PATH> [--against <PATH>] --trace <FILE> [OPTIONS]",
     group = ArgGroup::new("by").args(["rate", "rules"]),
     after_long_help = HELP
 )]
 pub(crate) struct Args {
+    /// Compare all algorithms on this traffic: steady, burst, boundary, flood, visual or timeline
+    ///
+    /// Draws the offered, admitted, refused and delayed requests and what each algorithm remembers.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = scenario_parser(),
+        conflicts_with_all = ["trace", "rules", "against", "LimitArgs", "store"]
+    )]
+    scenario: Option<&'static TrafficScenario>,
+
+    /// Write the picture to this file, as SVG
+    #[arg(long, value_name = "FILE", requires = "scenario")]
+    svg: Option<PathBuf>,
+
     /// Trace of requests, JSON lines; - is standard input
     #[arg(long, value_name = "FILE", requires = "by")]
     trace: Option<PathBuf>,
@@ -91,25 +110,33 @@ pub(crate) struct Args {
     )]
     max_keys: u64,
 
-    /// Output format: one JSON line per answer, or with --rules a summary table
-    #[arg(
-        long,
-        value_name = "FORM",
-        default_value = "jsonl",
-        value_parser = ["jsonl", "table"],
-        help_heading = "Options"
-    )]
-    output: String,
+    /// Output format: one JSON line per answer, a chart with --scenario, or with --rules a summary table
+    #[arg(long, value_name = "FORM", value_enum, help_heading = "Options")]
+    output: Option<OutputForm>,
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputForm {
+    /// One JSON line per answer; the default for a trace
+    Jsonl,
+    /// A table
+    Table,
+    /// A chart; the default for a scenario
+    Chart,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    if let Some(scenario) = args.scenario {
+        return algorithms::run_scenario(scenario, args);
+    }
     let Some(trace) = &args.trace else { return Err(CommandFailure::Usage(args.without_trace())) };
     if !args.rules.is_empty() {
         check::read_input_once(args.rules.iter().chain(&args.against).chain([trace]))?;
         return with_rules::run(args, trace);
     }
-    if args.output == "table" {
+    if args.output == Some(OutputForm::Table) {
         let problem = "--output table summarizes rules, and no rules are given";
         let hint = "write --rules FILE instead of --rate, or leave out --output";
         return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
@@ -175,6 +202,12 @@ fn warn_if_crowded(store: &SimStore, max_keys: u64) {
         stats.overflowed,
         stats.evicted,
     );
+}
+
+/// Value parser that lists all scenarios, in help and in errors.
+fn scenario_parser() -> impl TypedValueParser<Value = &'static TrafficScenario> {
+    PossibleValuesParser::new(SCENARIOS.each_ref().map(|scenario| scenario.name))
+        .map(|name| TrafficScenario::find(&name).expect("only names of scenarios are possible"))
 }
 
 /// Parses a number in a range.

@@ -91,7 +91,8 @@ pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFai
         let mut outcome = [Outcome::default()];
         let decision = store.wait(store.decide_each(&check, request.at.into(), &mut outcome))?;
         let Ok(decision) = decision;
-        print(request.at, &key, cost, &decision, answers).map_err(CommandFailure::from_output)
+        let answer = LimitAnswerLine::new(request.at, &key, cost, &decision);
+        print(&answer, answers).map_err(CommandFailure::from_output)
     })?;
     warn_if_crowded(&store, args.max_keys);
     Ok(())
@@ -104,7 +105,7 @@ fn key_of<'a>(request: &TraceRequest<'a>) -> Result<Cow<'a, str>, CommandFailure
 
 /// The output of an answer. Scripts rely on names and order.
 #[derive(Serialize)]
-struct LimitAnswerLine<'a> {
+pub(super) struct LimitAnswerLine<'a> {
     at: u64,
     key: &'a str,
     cost: u64,
@@ -115,24 +116,28 @@ struct LimitAnswerLine<'a> {
     delay_us: Option<u64>,
 }
 
-fn print(
-    at: Micros,
-    key: &str,
-    cost: u64,
-    decision: &Decision,
-    answers: &mut Answers,
-) -> io::Result<()> {
-    let answer = LimitAnswerLine {
-        at: at.as_u64(),
-        key,
-        cost,
-        allowed: decision.allowed(),
-        remaining: decision.remaining(),
-        retry_after_us: decision.retry_after().as_micros(),
-        reset_after_us: decision.reset_after().as_micros(),
-        delay_us: decision.delay().as_micros(),
-    };
-    serde_json::to_writer(&mut *answers, &answer)?;
+impl LimitAnswerLine<'_> {
+    pub(super) fn new<'a>(
+        at: Micros,
+        key: &'a str,
+        cost: u64,
+        decision: &Decision,
+    ) -> LimitAnswerLine<'a> {
+        LimitAnswerLine {
+            at: at.as_u64(),
+            key,
+            cost,
+            allowed: decision.allowed(),
+            remaining: decision.remaining(),
+            retry_after_us: decision.retry_after().as_micros(),
+            reset_after_us: decision.reset_after().as_micros(),
+            delay_us: decision.delay().as_micros(),
+        }
+    }
+}
+
+fn print(answer: &LimitAnswerLine<'_>, answers: &mut Answers) -> io::Result<()> {
+    serde_json::to_writer(&mut *answers, answer)?;
     answers.write_all(b"\n")
 }
 

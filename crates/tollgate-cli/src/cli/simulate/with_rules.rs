@@ -13,7 +13,8 @@ use super::tally::TraceTally;
 use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
 use super::{
-    Args, CommandFailure, answer, check, in_turn, replay, rules_comparison, warn_if_crowded,
+    Args, CommandFailure, OutputForm, answer, check, in_turn, replay, rules_comparison,
+    warn_if_crowded,
 };
 
 /// Decides the requests of the trace one after the other.
@@ -24,7 +25,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
         paths => Some(SimRules::open(paths, args)?),
     };
     let mut trace = TraceReader::open(trace, &trace_line::TRACE_FORMAT)?;
-    let people = args.output == "table";
+    let people = args.output == Some(OutputForm::Table);
     match &then {
         None if now.waits() => in_turn::decide(&mut trace, &now, people)?,
         None => decide(&mut trace, &now, people)?,
