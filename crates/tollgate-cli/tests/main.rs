@@ -15,6 +15,7 @@ mod faults;
 mod fuzz_seeded;
 mod gateway;
 mod instructions;
+mod pages;
 mod proxies;
 mod resp;
 mod scenarios;

@@ -14,7 +14,6 @@ use crate::command::{CommandOutput, file, run, run_with, tollgate};
 
 const DOCUMENTS: &str = include_str!("../../tollgate/tests/data/documents.jsonl");
 const ALGORITHMS: &str = include_str!("../../tollgate/tests/data/algorithms.jsonl");
-const READMES: [&str; 2] = [include_str!("../../../README.md"), include_str!("../README.md")];
 
 /// Instants from here on cannot be told.
 const TOO_LARGE: u64 = 1 << 53;
@@ -604,19 +603,10 @@ fn help_and_version_are_there() {
 
 #[test]
 #[cfg(unix)]
-fn the_examples_of_help_and_readme_work_when_pasted() {
+fn the_example_of_help_works_when_pasted() {
     let help = simulate(["--help"]).stdout;
     let (_, example) = help.split_once("\n\n  printf").expect("an example");
     let (command, output) = example.split_once("\n\n").expect("its output");
     let (output, _) = output.split_once("\n\n").expect("an end");
     assert_eq!(paste(&format!("printf{command}")).stdout, output.replace("  {", "{") + "\n");
-
-    for readme in READMES {
-        let (_, example) = readme.split_once("```sh\nprintf").expect("an example");
-        let (command, rest) = example.split_once("```\n").expect("its end");
-        let (_, output) = rest.split_once("```json\n").expect("its output");
-        let (output, _) = output.split_once("```").expect("an end");
-        let command = command.replace("cargo run -p tollgate-cli --", "tollgate");
-        assert_eq!(paste(&format!("printf{command}")).stdout, output);
-    }
 }
