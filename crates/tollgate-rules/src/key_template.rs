@@ -142,6 +142,14 @@ impl KeyFactName {
     }
 }
 
+/// One part of a template and what fills it.
+pub(crate) struct FilledKeyPart {
+    /// The names of the facts that can fill it, in order.
+    pub(crate) facts: Vec<String>,
+    /// The name and the value of the fact that does; `None` if the request has none of them.
+    pub(crate) found: Option<(String, String)>,
+}
+
 /// The entry that contains a secret.
 pub(crate) const API_KEY: &str = "api_key";
 
@@ -273,6 +281,18 @@ impl KeyTemplate {
             key.add("global", "");
         }
         self.parts.iter().all(|facts| facts.iter().any(|fact| fact.add_to(key, of)))
+    }
+
+    /// The facts that can fill each part, and the one that does, with its value. For people.
+    pub(crate) fn filled_parts(&self, of: &KeyFacts<'_>) -> Vec<FilledKeyPart> {
+        let filled = |facts: &Vec<KeyFactName>| {
+            let mut key = KeyBuf::new();
+            facts.iter().any(|fact| fact.add_to(&mut key, of));
+            let found = key.parts().next().map(|(name, value)| (name.into(), value.into()));
+            let name = |fact: &KeyFactName| fact.name().into_owned();
+            FilledKeyPart { facts: facts.iter().map(name).collect(), found }
+        };
+        self.parts.iter().map(filled).collect()
     }
 
     /// The parts that no fact of a request fills, one bit each.

@@ -32,7 +32,7 @@
 //! limits; [`rule`] and [`rule_set`] put them together. [`gatekeeper`] asks the store and returns
 //! an [`answer`], [`reservation`] settles costs later, [`descriptors`] are the requests of Envoy,
 //! [`identify`] finds out who is calling; [`changes`], [`keys`], [`overrides`], [`tally`],
-//! [`stripes`] and [`observer`] are for operators. A file becomes rules through [`source`] and
+//! [`stripes`], [`observer`] and [`explain`](mod@explain) are for operators. A file becomes rules through [`source`] and
 //! [`compile`](mod@compile), which report with [`diagnostic`]; [`schema`](mod@schema) describes it
 //! to editors. Nothing here knows a protocol.
 
@@ -83,6 +83,8 @@ pub mod stripes;
 pub mod tally;
 
 pub mod observer;
+
+pub mod explain;
 
 pub mod changes;
 

@@ -242,6 +242,8 @@ impl MatchBudget {
 #[derive(Clone, Debug)]
 pub struct Expression {
     regex: Regex,
+    /// The expression as people read it: `glob /files/*.json` or `regex [a-z]+`.
+    text: Box<str>,
     /// A prefix of every text that fits, as far as it is easily found.
     prefix: Box<str>,
 }
@@ -263,6 +265,11 @@ impl Expression {
     /// The deepest nesting.
     const NEST_MAX: u32 = 32;
 
+    /// The expression as people read it: `glob /files/*.json` or `regex [a-z]+`.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Reads a regular expression; it has to fit the whole text.
     pub fn regex(text: &str) -> Result<Expression, Problem> {
         if text.len() > Expression::LEN_MAX {
@@ -273,7 +280,8 @@ impl Expression {
             let (what, hint) = explain(&error);
             Problem::new(format!("the regular expression `{text}` {what}")).hint(hint)
         })?;
-        let whole = |regex| Expression { regex, prefix: "".into() };
+        let written = format!("regex {text}");
+        let whole = |regex| Expression { regex, text: written.into(), prefix: "".into() };
         build(&format!("^(?:{text})$")).map(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 Problem::new(format!("the regular expression `{text}` is too large when compiled"))
@@ -305,7 +313,8 @@ impl Expression {
         }
         regex.push_str(")$");
         let prefix = &text[..text.find(['*', '?', '[']).unwrap_or(text.len())];
-        let whole = |regex| Expression { regex, prefix: prefix.into() };
+        let written = format!("glob {text}");
+        let whole = |regex| Expression { regex, text: written.into(), prefix: prefix.into() };
         build(&regex).map(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
                 Problem::new(format!("the glob `{text}` is too large when compiled"))

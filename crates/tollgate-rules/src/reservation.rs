@@ -147,6 +147,13 @@ impl Reservations {
         self.table().len()
     }
 
+    /// The work of a rule and key that is in progress, and the most that may be; `None` if the rule
+    /// has no `concurrency`.
+    pub(crate) fn work_in_progress(&self, rule: &Rule, key: &KeyBuf) -> Option<(u32, u32)> {
+        rule.concurrency.as_ref()?;
+        self.table().work_in_progress(rule, self.secrets.in_flight_hash(rule, key))
+    }
+
     /// The refusals that the rules of a plan would give for their `concurrency`.
     pub(crate) fn possible_refusals<'p>(
         &'p self,

@@ -2,6 +2,7 @@
 //! listener, on loopback by default, so that the data listeners can be exposed without it.
 
 mod assets;
+mod explain;
 mod guard;
 mod health;
 mod history;
@@ -32,6 +33,7 @@ use crate::live::LiveRules;
 use crate::metrics::Metrics;
 use crate::peer_instances::PeerInstances;
 use crate::reply;
+use crate::settings::OnMissingFacts;
 use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
 use guard::AdminCaller;
@@ -42,6 +44,7 @@ use query::QueryError;
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
 const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, /api/status, \
+    /api/explain, \
     /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top, /api/history.";
 
 /// Handler of the admin listener.
@@ -58,6 +61,8 @@ pub(crate) struct ControlPlane {
     pub(crate) traffic: Arc<TrafficHistory>,
     pub(crate) logs: Logs,
     pub(crate) warnings: Warnings,
+    /// Treatment of checks that lack the facts every rule needs.
+    pub(crate) missing_facts: OnMissingFacts,
 }
 
 impl Handler for ControlPlane {
@@ -174,6 +179,10 @@ impl ControlPlane {
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
             (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
             (AdminRoute::Reload, _) => reply::method_not_allowed("POST"),
+            (AdminRoute::Explain, &Method::POST) => {
+                self.explain_request(head.uri.query(), request.body).await
+            }
+            (AdminRoute::Explain, _) => reply::method_not_allowed("POST"),
             (AdminRoute::Key(key), _) => self.key_by_method(key, request, by).await,
         }
     }
@@ -229,6 +238,7 @@ enum AdminRoute<'a> {
     Status,
     Top,
     History,
+    Explain,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -241,6 +251,7 @@ impl AdminRoute<'_> {
             "/api/status" => AdminRoute::Status,
             "/api/top" => AdminRoute::Top,
             "/api/history" => AdminRoute::History,
+            "/api/explain" => AdminRoute::Explain,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),
@@ -251,6 +262,7 @@ impl AdminRoute<'_> {
     fn body_bytes_max(&self, method: &Method) -> Option<usize> {
         match self {
             AdminRoute::Rules if method == Method::PUT => Some(RULES_BYTES_MAX as usize),
+            AdminRoute::Explain if method == Method::POST => Some(explain::EXPLAIN_BYTES_MAX),
             AdminRoute::Key(_) if method == Method::POST => Some(CHANGE_BYTES_MAX),
             _ => None,
         }

@@ -20,7 +20,7 @@ use crate::listeners::tokens::Tokens;
 use crate::reply::{self, HttpReply};
 
 /// Maximum bytes of one check.
-const CHECK_BYTES_MAX: usize = 64 << 10;
+pub(crate) const CHECK_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum bytes of a batch, and of descriptors, most of which clients choose.
 const BATCH_BYTES_MAX: usize = 1 << 20;

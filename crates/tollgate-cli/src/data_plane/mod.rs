@@ -3,6 +3,7 @@
 
 pub(crate) mod check_service;
 pub(crate) mod envoy;
+pub(crate) mod explained_check;
 pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod json;

@@ -159,6 +159,7 @@ impl<'a> AssembledServer<'a> {
                         traffic,
                         logs: logs.clone(),
                         warnings: Warnings::new(logs),
+                        missing_facts: settings.missing_facts,
                     };
                     let head = timeouts.head.min(ADMIN_HEAD_TIMEOUT);
                     let timeouts = ConnectionTimeouts { head, ..timeouts };

@@ -17,6 +17,7 @@ mod envoy;
 mod envoy_client;
 mod envoy_hostile;
 mod envoy_json;
+mod explain;
 pub(crate) mod exposition;
 mod fake_listener;
 mod fast_lane;

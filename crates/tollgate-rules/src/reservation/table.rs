@@ -274,6 +274,12 @@ pub(super) enum ReservationRefusal {
 }
 
 impl ReservationTable {
+    /// The work under a hash that is in progress, and the most that may be now.
+    pub(super) fn work_in_progress(&self, rule: &Rule, hash: u64) -> Option<(u32, u32)> {
+        let in_flight = self.in_flight.get(&hash).copied().unwrap_or_default();
+        Some((in_flight, self.adaptive.bound(rule, hash)?))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }

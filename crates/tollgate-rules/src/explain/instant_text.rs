@@ -1,0 +1,44 @@
+//! Instants as people read them, in UTC: `12:00:01.250`.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tollgate::Micros;
+
+/// The time of day of an instant in UTC, with its date if that is not the date of `now`.
+pub(super) fn instant_text(at: Micros, now: Micros) -> String {
+    let civil = |at: Micros| {
+        let at_us = i64::try_from(at.as_u64()).unwrap_or(i64::MAX);
+        let time = Timestamp::from_microsecond(at_us).unwrap_or_default();
+        time.to_zoned(TimeZone::UTC).datetime()
+    };
+    let (then, today) = (civil(at), civil(now).date());
+    let fraction = match at.as_u64() % 1_000_000 {
+        0 => String::new(),
+        part if part % 1_000 == 0 => format!(".{:03}", part / 1_000),
+        part => format!(".{part:06}"),
+    };
+    let time = then.time();
+    let time = format!("{:02}:{:02}:{:02}{fraction}", time.hour(), time.minute(), time.second());
+    match then.date() == today {
+        true => time,
+        false => format!("{} {time}", then.date()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_times_of_day() {
+        let noon = 1_800_014_400_000_000;
+        for (at_us, want) in [
+            (noon, "12:00:00"),
+            (noon + 1_250_000, "12:00:01.250"),
+            (noon + 1_250_001, "12:00:01.250001"),
+            (noon + 86_400_000_000, "2027-01-16 12:00:00"),
+        ] {
+            assert_eq!(instant_text(Micros::new(at_us), Micros::new(noon)), want);
+        }
+    }
+}

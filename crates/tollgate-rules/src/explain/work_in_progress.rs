@@ -1,0 +1,66 @@
+//! Bounds on work in progress, and queues: they hold for reservations and for requests through the
+//! gateway, and a plain check takes no place.
+
+use std::time::Duration;
+
+use tollgate::{Clock, DecidedBy, KeyBuf, Wait};
+
+use crate::gatekeeper::{Gatekeeper, InfallibleStore};
+use crate::rule::{Mode, Rule};
+
+use super::wait_text::wait_text;
+use super::{ExplainedLimit, ExplainedRule};
+
+/// Adds the `concurrency` of a rule to its limits, and its queue to its reason.
+pub(super) fn add_bounds<S: InfallibleStore, C: Clock>(
+    gatekeeper: &Gatekeeper<S, C>,
+    entry: &mut ExplainedRule,
+    rule: &Rule,
+    key: &KeyBuf,
+) {
+    let enforced = matches!(rule.mode, Mode::Enforce | Mode::Share(_))
+        && rule.mode.enforces(&rule.name, key)
+        && !rule.soft;
+    if let Some((in_flight, max)) = gatekeeper.reservations.work_in_progress(rule, key) {
+        let text = rule.concurrency.as_ref().map_or("", |one| &one.text);
+        let mut one = work_limit(text, in_flight, max);
+        one.enforced = enforced;
+        entry.limits.push(one);
+    }
+    if let Some(fair) = rule.fair.as_ref().filter(|_| enforced) {
+        let queue = fair_queue_text(fair.wait);
+        entry.why = format!("{} {queue}", entry.why);
+    }
+}
+
+fn work_limit(text: &str, in_flight: u32, max: u32) -> ExplainedLimit {
+    let allowed = in_flight < max;
+    let fits = match allowed {
+        true => "one more fits".into(),
+        false => format!("no room, retry in {}", wait_text(crate::reservation::BUSY_RETRY)),
+    };
+    let retry_after = if allowed { Wait::ZERO } else { crate::reservation::BUSY_RETRY };
+    ExplainedLimit {
+        limit: text.into(),
+        algorithm: "concurrency",
+        enforced: false,
+        allowed,
+        max: max.into(),
+        remaining: Some(max.saturating_sub(in_flight).into()),
+        needs: 1,
+        level: Some(super::LimitLevel::whole(in_flight.into())),
+        retry_after,
+        reset_after: None,
+        delay: Wait::ZERO,
+        decided_by: DecidedBy::Memory,
+        arithmetic: format!(
+            "{in_flight} of {max} in progress: {fits} (reservations and requests through the \
+             gateway take a place, a check takes none)"
+        ),
+    }
+}
+
+fn fair_queue_text(wait: Duration) -> String {
+    let wait = wait_text(Wait::at_least(wait));
+    format!("At the gateway a request without room waits its turn, up to {wait}.")
+}
