@@ -9,6 +9,7 @@ mod dashboard;
 mod gatekeepers;
 mod harness;
 
+mod bench;
 mod check;
 mod examples;
 mod faults;

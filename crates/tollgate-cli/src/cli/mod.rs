@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub(crate) mod ask;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod completions;
@@ -53,6 +54,7 @@ pub(crate) enum CliCommand {
     Simulate(simulate::Args),
     Ask(ask::Args),
     Keys(keys::Args),
+    Bench(bench::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -18,7 +18,7 @@ mod gateway_service;
 mod hop_fields;
 mod metrics;
 pub(crate) mod overload;
-mod precise_timer;
+pub(crate) mod precise_timer;
 mod protocol;
 mod proxy_service;
 mod request_check;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// A timer with a thread of its own, which starts with the first sleep and ends with the process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PreciseTimer(Arc<TimerShared>);
+pub(crate) struct PreciseTimer(Arc<TimerShared>);
 
 #[derive(Debug, Default)]
 struct TimerShared {
@@ -39,7 +39,7 @@ struct TimerState {
 
 impl PreciseTimer {
     /// A future that is ready when so much time has passed, and not before.
-    pub(super) fn sleep(&self, duration: Duration) -> PreciseSleep {
+    pub(crate) fn sleep(&self, duration: Duration) -> PreciseSleep {
         PreciseSleep { timer: self.0.clone(), ends_at: Instant::now() + duration, number: None }
     }
 }
@@ -90,7 +90,7 @@ impl TimerShared {
 
 /// A sleep of a [`PreciseTimer`].
 #[derive(Debug)]
-pub(super) struct PreciseSleep {
+pub(crate) struct PreciseSleep {
     timer: Arc<TimerShared>,
     ends_at: Instant,
     /// Its number in the timer, once it has been polled.
