@@ -51,7 +51,7 @@ Exit code
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate bench --help")]
 pub(crate) struct Args {
-    /// What to send requests to: http://HOST:PORT, or http://HOST:PORT/PATH
+    /// URL to send requests to: http://HOST:PORT, or http://HOST:PORT/PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     target: LoadTarget,
 

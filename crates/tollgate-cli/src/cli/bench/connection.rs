@@ -8,7 +8,7 @@ use super::request::LoadRequest;
 use super::target::{LoadProtocol, LoadTarget};
 
 /// A connection in one of the protocols.
-pub(super) enum LoadConnection {
+pub(super) enum BenchConnection {
     Http(HttpLoadConnection),
 }
 
@@ -20,12 +20,12 @@ pub(super) struct LoadPeer {
     pub(super) request: LoadRequest,
 }
 
-impl LoadConnection {
+impl BenchConnection {
     /// Connects; the error says why it did not work.
-    pub(super) async fn open(peer: &LoadPeer) -> Result<LoadConnection, String> {
+    pub(super) async fn open(peer: &LoadPeer) -> Result<BenchConnection, String> {
         match peer.target.protocol {
             LoadProtocol::Check | LoadProtocol::Url => {
-                HttpLoadConnection::open(peer).await.map(LoadConnection::Http)
+                HttpLoadConnection::open(peer).await.map(BenchConnection::Http)
             }
             LoadProtocol::Resp | LoadProtocol::Grpc => Err("this protocol is not supported".into()),
         }
@@ -34,7 +34,7 @@ impl LoadConnection {
     /// Sends the request of this key and waits for the answer. After an error the connection is of no more use.
     pub(super) async fn send(&mut self, peer: &LoadPeer, key: &str) -> Result<LoadOutcome, String> {
         match self {
-            LoadConnection::Http(connection) => connection.send(peer, key).await,
+            BenchConnection::Http(connection) => connection.send(peer, key).await,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{LoadConnection, LoadPeer};
+use super::connection::{BenchConnection, LoadPeer};
 use super::keys::KeySampler;
 use super::record::{LoadOutcome, LoadRecord, RequestTimes};
 use super::schedule::LoadSchedule;
@@ -116,11 +116,11 @@ fn run_thread(run: &Arc<LoadRun>, connections: usize) -> Result<LoadRecord, Stri
 }
 
 /// Opens all connections of a thread at once.
-async fn open_all(peer: &LoadPeer, connections: usize) -> Result<Vec<LoadConnection>, String> {
+async fn open_all(peer: &LoadPeer, connections: usize) -> Result<Vec<BenchConnection>, String> {
     let mut opening = JoinSet::new();
     for _ in 0..connections {
         let peer = peer.clone();
-        opening.spawn(async move { LoadConnection::open(&peer).await });
+        opening.spawn(async move { BenchConnection::open(&peer).await });
     }
     let opened = timeout(CONNECT_TIMEOUT, opening.join_all()).await;
     opened.map_err(|_| "connecting takes too long".to_string())?.into_iter().collect()
@@ -130,7 +130,7 @@ async fn open_all(peer: &LoadPeer, connections: usize) -> Result<Vec<LoadConnect
 async fn drive(
     run: Arc<LoadRun>,
     start: Instant,
-    connection: LoadConnection,
+    connection: BenchConnection,
     record: Arc<Mutex<LoadRecord>>,
 ) {
     let plan = &run.plan;
@@ -157,10 +157,10 @@ async fn drive(
 }
 
 /// Sends one request, over a new connection if there is none.
-async fn ask(peer: &LoadPeer, connection: &mut Option<LoadConnection>, key: &str) -> LoadOutcome {
+async fn ask(peer: &LoadPeer, connection: &mut Option<BenchConnection>, key: &str) -> LoadOutcome {
     let mut open = match connection.take() {
         Some(open) => open,
-        None => match LoadConnection::open(peer).await {
+        None => match BenchConnection::open(peer).await {
             Ok(open) => open,
             Err(error) => return LoadOutcome::Failed(format!("cannot connect: {error}")),
         },
