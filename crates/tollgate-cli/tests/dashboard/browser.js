@@ -12,6 +12,8 @@ const CASES = {
   ...require("./page_cases.js"),
   ...require("./key_cases.js"),
   ...require("./token_cases.js"),
+  ...require("./access_cases.js"),
+  ...require("./hostile_cases.js"),
 };
 
 const FLAGS = [

@@ -15,14 +15,17 @@ async function askTest(request) {
 }
 
 class CaseContext {
-  /** `servers` are addresses: `admin` and `http` of a server, `guarded` of the admin listener of one with tokens. */
+  /**
+   * `servers` are addresses: the listeners `admin`, `http` and `gateway` of one, and the admin
+   * listener `guarded` of another, which wants `token`.
+   */
   constructor(browser, servers) {
     Object.assign(this, { browser, servers, ask: askTest });
     /** Messages of the console, uncaught errors and breaches of the policy, on any page of the case. */
     this.complaints = [];
     this.contexts = [];
     /** Messages that a case provokes on purpose, such as a response 401. */
-    this.expected = [];
+    this.expected = [/status of 404 .*\/api\/(events|history|refusals|upstreams|reloads|explain|candidate)/];
   }
 
   /** Opens a page at a view, in a profile of its own. `prepare(page)` runs before it loads. */
@@ -73,4 +76,9 @@ class CaseContext {
   }
 }
 
-module.exports = { CaseContext, DEADLINE_MS };
+/** Opens all that is folded away. */
+function openDetails(page) {
+  return page.evaluate(() => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
+}
+
+module.exports = { CaseContext, openDetails };

@@ -16,11 +16,10 @@ async function act(page, button, confirm, input, told) {
 
 module.exports = {
   async "a key is blocked, unblocked, granted, given limits and reset; each asks back once and is in the log"(test) {
-    test.expected.push(/status of 404 .*\/api\/events/);
-    const caller = { method: "GET", path: "/api/x", user: "42" };
-    const key = "/api/keys/search/user%3D42";
+    const caller = { method: "GET", path: "/api/reports", ip: "192.0.2.1", user: "42" };
+    const key = "/api/keys/reports/user%3D42";
     await test.check(caller, 20);
-    const page = await test.open("#/keys?rule=search&key=user%3D42");
+    const page = await test.open("#/keys?rule=reports&key=user%3D42");
     const writes = [];
     page.on("request", (request) => request.method() !== "GET" && writes.push(request.method()));
     await page.getByText("0 of 20").waitFor();
@@ -45,7 +44,7 @@ module.exports = {
     ];
     for (const [at, [button, confirm, input, told, logged, holds]] of rows.entries()) {
       await act(page, button, confirm, input, told);
-      assert.match(await test.ask(`log ${logged}`), /rule=search/);
+      assert.match(await test.ask(`log ${logged}`), /rule=reports/);
       const now = await test.admin(key);
       assert.ok(holds(now), `${button} ${JSON.stringify(now)}`);
       assert.equal(writes.length, at + 1, "one request for each action");
@@ -55,7 +54,7 @@ module.exports = {
 
   async "a mistake in an action is told in the dialog, which stays"(test) {
     test.expected.push(/status of (400|404)/);
-    const page = await test.open("#/keys?rule=search&key=user%3D43");
+    const page = await test.open("#/keys?rule=reports&key=user%3D43");
     await page.getByRole("button", { name: "Block…", exact: true }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("For how long").fill("soon");
@@ -69,7 +68,7 @@ module.exports = {
 
   async "a wrong rule or key says what is wrong"(test) {
     test.expected.push(/status of 404/);
-    const page = await test.open("#/keys?rule=serch&key=user%3D1");
-    assert.match(await page.locator(".problem").innerText(), /serch/);
+    const page = await test.open("#/keys?rule=report&key=user%3D1");
+    assert.match(await page.locator(".problem").innerText(), /report/);
   },
 };

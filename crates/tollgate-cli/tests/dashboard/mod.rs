@@ -5,35 +5,57 @@
 
 mod browser;
 
-use tempfile::tempdir;
+use std::path::PathBuf;
+
+use tempfile::{TempDir, tempdir};
+use testkit::peers::Upstream;
 
 use crate::harness::{TollgateProcess, file, text};
 use browser::DashboardBrowser;
 
 /// Rules that have something to show in each view.
-const RULES: &str = "
-tiers: { free: 1, pro: 10 }
-rules:
-  - { name: search, match: { path: '/api/{*rest}' }, key: '{user|ip}', limits: [20/minute, 100/hour] }
-  - { name: login, match: { path: /login, method: POST }, key: '{ip}', limits: [5/minute] }
-  - { name: trial, match: { path: '/api/{*rest}' }, key: '{user|ip}', limits: [2/minute], mode: shadow }
-";
+const RULES: &str = include_str!("shop.yaml");
 
 /// Token of the guarded server.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
+/// The files of the servers and the application behind their gateways.
+struct ShopFiles {
+    folder: TempDir,
+    rules: PathBuf,
+}
+
+impl ShopFiles {
+    /// Writes the rules, with these addresses of the upstreams.
+    fn new([app_1, app_2, media]: [&str; 3]) -> ShopFiles {
+        let folder = tempdir().expect("a temporary folder");
+        let mut rules = RULES.to_string();
+        for (name, address) in [("APP_1", app_1), ("APP_2", app_2), ("MEDIA", media)] {
+            rules = rules.replace(&format!("\"{name}\""), &format!("\"{address}\""));
+        }
+        let rules = file(folder.path(), "rules.yaml", rules);
+        ShopFiles { folder, rules }
+    }
+
+    /// Starts a server with these rules, a gateway and further flags.
+    fn start(&self, flags: &[&str]) -> TollgateProcess {
+        let own = ["--rules", text(&self.rules), "--gateway", "127.0.0.1:0"];
+        TollgateProcess::start(&[&own, flags].concat())
+    }
+}
+
 #[test]
 fn cases_pass_in_chromium() {
-    let directory = tempdir().expect("a temporary folder");
-    let rules = file(directory.path(), "rules.yaml", RULES);
-    let tokens = file(directory.path(), "tokens", TOKEN);
-    let rules = ["--rules", text(&rules)];
-    let mut server = TollgateProcess::start(&rules);
-    let guarded =
-        TollgateProcess::start(&[&rules[..], &["--admin-token-file", text(&tokens)]].concat());
+    let applications = [Upstream::start(), Upstream::start(), Upstream::start()];
+    let addresses = applications.each_ref().map(|one| format!("http://{}", one.address()));
+    let files = ShopFiles::new(addresses.each_ref().map(String::as_str));
+    let tokens = file(files.folder.path(), "tokens", TOKEN);
+    let mut server = files.start(&[]);
+    let guarded = files.start(&["--admin-token-file", text(&tokens)]);
     let settings = serde_json::json!({
         "admin": format!("http://{}", server.admin()),
         "http": format!("http://{}", server.http()),
+        "gateway": format!("http://{}", server.gateway()),
         "guarded": format!("http://{}", guarded.admin()),
         "token": TOKEN,
     });

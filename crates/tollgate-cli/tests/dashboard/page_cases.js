@@ -7,7 +7,6 @@ const VIEWS = { overview: "Overview", keys: "Keys", rules: "Rules", gateway: "Ga
 
 module.exports = {
   async "each view loads"(test) {
-    test.expected.push(/status of 404 .*\/api\/(events|history|refusals|upstreams|reloads)/);
     const page = await test.open();
     for (const [view, title] of Object.entries(VIEWS)) {
       await page.getByRole("link", { name: title, exact: true }).click();

@@ -11,8 +11,8 @@ const ROWS_MAX = 60;
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
 
 export class LineChart {
-  /** `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`. */
-  constructor({ title, series, format, height = 190, signal }) {
+  /** `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`. `controls` stand beside the title. */
+  constructor({ title, series, format, height = 190, controls = null, signal }) {
     Object.assign(this, { title, series, format, height });
     this.hidden = new Set();
     this.pointed = null;
@@ -22,7 +22,9 @@ export class LineChart {
     this.tablePlace = el("div");
     this.details = el("details", { class: "numbers", ontoggle: () => this.drawTable() },
       el("summary", {}, "As a table"), this.tablePlace);
-    this.element = el("figure", {}, el("figcaption", {}, title), this.legend, this.svg, this.details);
+    this.caption = el("figcaption", {}, title);
+    this.element = el("figure", {}, controls ? el("div", { class: "chart-head" }, this.caption, controls) : this.caption,
+      this.legend, this.svg, this.details);
     this.svg.addEventListener("pointermove", (event) => this.point(event), { signal });
     this.svg.addEventListener("pointerleave", () => this.point(null), { signal });
     const resized = new ResizeObserver(() => this.draw());
@@ -88,7 +90,7 @@ export class LineChart {
     });
     this.svg.setAttribute("aria-label", `${this.title}, last ${minutes} minutes. ${told.join("; ")}.`);
     const when = this.pointed === null ? "" : ` at ${clock(this.data.from_s + this.pointed * this.data.step_s)}`;
-    setText(this.element.firstElementChild, this.title + when);
+    setText(this.caption, this.title + when);
   }
 
   point(event) {
@@ -134,11 +136,12 @@ function lastValue(data, series) {
   return 0;
 }
 
-/** The next of 1, 2, 4, 5, 10, …, so that a quarter of the axis is a round number as well. */
+/** The next number of which half and a quarter are short as well. */
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 10].find((step) => step * power >= value * 1.02) * power || 10 * power;
+  const steps = [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10];
+  return (steps.find((step) => step * power >= value * 1.02) ?? 12) * power;
 }
 
 /** Round times of day, at most `wanted` of them. */
@@ -188,7 +191,7 @@ export function bar(part, whole, kind = "") {
 /** A small line without axes, for a row of a table. */
 export function sparkline(values, name) {
   const [width, height] = [90, 20];
-  const top = Math.max(1e-9, ...values);
+  const top = Math.max(1e-9, ...values.map((value) => value ?? 0));
   const x = (at) => (width * at) / Math.max(1, values.length - 1);
   const y = (value) => height - 2 - ((height - 4) * value) / top;
   return svg("svg", { class: "sparkline", width, height, "aria-hidden": "true" },

@@ -53,10 +53,10 @@ export function table(caption, columns, rows, empty = "Nothing yet.") {
     el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
-/** Name and value pairs. */
-export function pairs(entries) {
+/** Name and value pairs; `kind` is `wide` where names and values would stand far apart. */
+export function pairs(entries, kind = "") {
   const rows = entries.filter(([, value]) => value !== null && value !== undefined);
-  return el("dl", { class: "pairs" }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  return el("dl", { class: `pairs ${kind}` }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 /** A labelled form field. */

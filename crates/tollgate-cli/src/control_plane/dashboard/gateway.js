@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, el, problem, replace, table } from "./dom.js";
-import { DASH, count, millis, share } from "./format.js";
+import { count, micros, share } from "./format.js";
 import { live, poll } from "./live.js";
 
 /** Rows of each table: a rules file may have more. */
@@ -32,6 +32,11 @@ function sections({ gateway, upstreams = [], queues = [], adaptive = [] }) {
   return parts;
 }
 
+/** A mean, with a digit behind the point where that says something. */
+function milliseconds(ms) {
+  return micros(ms === null ? null : ms * 1000);
+}
+
 function card(...content) {
   return el("section", { class: "card" }, content);
 }
@@ -40,7 +45,7 @@ function upstreamOf({ name, servers }) {
   const requests = servers.reduce((sum, server) => sum + server.requests, 0);
   const rows = servers.slice(0, ROWS_MAX).map((server) => [
     el("span", { class: "mono" }, server.url), server.up ? badge("good", "up") : badge("bad", "down"), count(server.in_flight),
-    count(server.requests), share(server.requests, requests), count(server.failures), millis(server.mean_ms),
+    count(server.requests), share(server.requests, requests), count(server.failures), milliseconds(server.mean_ms),
   ]);
   return card(table(`Upstream ${name}`, [["Server", "long"], ["State", ""], ["In flight", "number"], ["Requests", "number"],
     ["Share", "number"], ["Failures", "number"], ["Mean time", "number"]], rows, "No servers."));
@@ -48,14 +53,14 @@ function upstreamOf({ name, servers }) {
 
 function queueTable(queues) {
   const rows = queues.slice(0, ROWS_MAX).map((queue) =>
-    [queue.rule, count(queue.waiting), count(queue.admitted), count(queue.expired), queue.mean_ms === null ? DASH : millis(queue.mean_ms)]);
+    [queue.rule, count(queue.waiting), count(queue.admitted), count(queue.expired), milliseconds(queue.mean_ms)]);
   return table("Queues", [["Rule", "long"], ["Waiting", "number"], ["Admitted", "number"], ["Expired", "number"], ["Mean wait", "number"]],
     rows, "No rule lets requests wait (queue or fair).");
 }
 
 function adaptiveTable(adaptive) {
   const rows = adaptive.slice(0, ROWS_MAX).map((one) =>
-    [one.rule, count(one.keys), count(one.limit), count(one.in_flight), millis(one.base_latency_ms), millis(one.latency_ms)]);
+    [one.rule, count(one.keys), count(one.limit), count(one.in_flight), milliseconds(one.base_latency_ms), milliseconds(one.latency_ms)]);
   return table("Adaptive concurrency", [["Rule", "long"], ["Keys", "number"], ["Limit", "number"], ["In flight", "number"],
     ["Latency without queue", "number"], ["Latency now", "number"]], rows, "No rule has concurrency: adaptive in use.");
 }

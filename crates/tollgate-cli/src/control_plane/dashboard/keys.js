@@ -35,9 +35,9 @@ export function showKeys(main, parameters, signal) {
 function propose(place, signal) {
   poll(async () => {
     const { top, window_s } = await get(`/api/top?by=refusals&n=${PROPOSALS}`, { signal });
-    const rows = top.map((one) => [callerLink(one.rule, one.key), count(one.count), el("span", { class: "mono" }, one.hash)]);
+    const rows = top.map((one) => [callerLink(one.rule, one.key), el("span", { class: "mono" }, one.hash), count(one.count)]);
     replace(place, table(`Most refused keys of the last ${millis(window_s * 1000)}`,
-      [["Rule and key", "long"], ["Refusals", "number"], ["Hash in logs", ""]], rows, "Nothing was refused lately. Enter a rule and a key above."));
+      [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, "Nothing was refused lately. Enter a rule and a key above."));
   }, 10000, signal);
 }
 
@@ -74,7 +74,7 @@ function showCaller(place, rule, key, signal) {
       else replace(answer, problem(error));
     }
   };
-  poll(load, 5000, signal);
+  poll(load, 2000, signal);
   // Between two answers of the server, times count down here.
   poll(async () => draw(), 500, signal);
 }
@@ -95,9 +95,9 @@ function drawCaller(place, caller, passed) {
     if (!limit) return;
     const cells = row.children;
     const remaining = typeof limit.balance === "number" ? limit.balance : limit.remaining;
-    setText(cells[1].lastElementChild, `${count(remaining)} of ${count(limit.max)}`);
+    setText(cells[1].firstElementChild, `${count(remaining)} of ${count(limit.max)}`);
     const drawn = bar(limit.remaining ?? 0, limit.max, limit.allowed ? "" : "low");
-    cells[1].firstElementChild.replaceWith(drawn);
+    cells[1].lastElementChild.replaceWith(drawn);
     setText(cells[2], limit.reset_after_ms === null ? DASH : left(limit.reset_after_ms) === 0 ? "full" : millis(left(limit.reset_after_ms)));
     setText(cells[3], nextRequest(limit, left(limit.retry_after_ms)));
   });
@@ -117,7 +117,7 @@ function factsOf(caller) {
       : [badge("bad", "blocked"), " for another ", el("span", { class: "blocked-for" })]],
     ["Own limits", caller.override
       ? `${caller.override.limits.join(", ")}${until ? ` until ${moment(until)}` : ""} (${caller.override.run_time ? "set at run time" : "from a file"})` : "none"],
-  ]);
+  ], "wide");
 }
 
 function modeOf(caller) {
@@ -131,8 +131,8 @@ function limitsOf(caller) {
   const rows = caller.limits.map((limit) => [
     el("span", {}, limit.limit, limit.tier && el("span", { class: "muted" }, ` · tier ${limit.tier}`),
       limit.decided_by === "overflow" && el("span", { class: "muted" }, " · shared state, the table is full")),
-    [bar(0, 1), el("span", { class: "number" })], "", "",
+    [el("span", { class: "number" }), bar(0, 1)], "", "",
   ]);
   return table("State in every limit",
-    [["Limit", "long"], ["Left", "left"], ["Full again in", "number"], ["Next request of cost 1", "number"]], rows, "This rule has no limit for this caller.");
+    [["Limit", "long"], ["Left", "left"], ["Full in", "number"], ["Next request", "number"]], rows, "This rule has no limit for this caller.");
 }

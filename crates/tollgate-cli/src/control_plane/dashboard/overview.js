@@ -10,9 +10,11 @@ import { callerLink, ruleInput } from "./links.js";
 const RANGES = { "5m": "5 minutes", "1h": "1 hour", "24h": "24 hours" };
 /** Seconds that "now" is the mean of. */
 const NOW_SECONDS = 5;
+/** Seconds that the small lines show. */
+const SPARK_SECONDS = 60;
 /** Rows of each list. */
-const RULES_SHOWN = 12;
-const REFUSALS_SHOWN = 20;
+const RULES_SHOWN = 10;
+const REFUSALS_SHOWN = 10;
 
 const OUTCOMES = [
   { name: "allowed", label: "Allowed", area: true },
@@ -64,8 +66,8 @@ export function showOverview(main, parameters, signal) {
   poll(async () => {
     const [by_requests, by_refusals] = await Promise.all(
       ["requests", "refusals"].map((by) => get(`/api/top?by=${by}&n=10`, { signal })));
-    replaceKeepingFocus(hottest, topKeys("Hottest keys", by_requests));
-    replaceKeepingFocus(refused, topKeys("Most refused keys", by_refusals));
+    replaceKeepingFocus(hottest, topKeys(by_requests));
+    replaceKeepingFocus(refused, mostRefusedKeys(by_refusals));
   }, 3000, signal);
 }
 
@@ -132,36 +134,49 @@ function busiestRules() {
     for (const rule of tick.rules) names.set(rule.name, (names.get(rule.name) ?? 0) + rule.allowed + rule.refused + rule.shadow + rule.soft);
   }
   const busiest = [...names].sort((a, b) => b[1] - a[1]).slice(0, RULES_SHOWN);
-  const lines = live.ticks.slice(-60);
+  const lines = live.ticks.slice(-SPARK_SECONDS);
   const rows = busiest.map(([name]) => {
     const now = recentRates(NOW_SECONDS, name);
     const past = lines.map((tick) => {
       const rule = tick.rules.find((one) => one.name === name);
       return rule ? ((rule.allowed + rule.refused) * 1000) / tick.interval_ms : 0;
     });
-    return [el("a", { href: `#/overview${query({ rule: name })}` }, name), sparkline(past, "allowed"),
+    // What was before the page was opened is unknown.
+    while (past.length < SPARK_SECONDS) past.unshift(null);
+    return [el("a", { class: "quiet-link", href: `#/overview${query({ rule: name })}` }, name), sparkline(past, "allowed"),
       rate(now.allowed), rate(now.refused), rate(now.shadow), rate(now.delayed)];
   });
   return table("Busiest rules, requests per second",
-    [["Rule", "long"], ["Last minute", ""], ["Allowed", "number"], ["Refused", "number"], ["Shadow", "number"], ["Delayed", "number"]],
+    [["Rule", "long"], ["Last minute", "spacious"], ["Allowed", "number"], ["Refused", "number"], ["Shadow", "number"], ["Delayed", "number"]],
     rows, "No request in the last seconds.");
 }
 
 function recentRefusals() {
   const rows = live.refusals.slice(0, REFUSALS_SHOWN).map((refusal) => [
-    el("a", { href: `#/playground${query({ refusal: refusal.id })}`, title: "Explain this refusal" }, clock(refusal.at)),
+    el("a", { class: "quiet-link", href: `#/playground${query({ refusal: refusal.id })}`, title: "Explain this refusal" }, clock(refusal.at)),
     callerLink(refusal.rule, refusal.key), `${refusal.method ?? ""} ${refusal.path ?? ""}`.trim() || DASH,
     refusal.retry_after_ms === null ? "never" : millis(refusal.retry_after_ms),
   ]);
-  return table("Recent refusals", [["Time", "nowrap"], ["Rule and key", "long"], ["Request", "long"], ["Retry in", "number"]],
+  return table("Recent refusals", [["Time", "nowrap"], ["Rule and key", "long"], ["Request", "long spacious"], ["Retry in", "number"]],
     rows, "Nothing was refused lately.");
 }
 
-function topKeys(caption, { top, window_s }) {
-  const rows = top.map((one) => [callerLink(one.rule, one.key),
-    (one.error ? "≈ " : "") + count(one.count), count(one.refused), share(one.refused, one.count)]);
-  return table(caption, [["Rule and key", "long"], [`In ${millis(window_s * 1000)}`, "number"], ["Refused", "number"], ["Share", "number"]],
-    rows, "No requests in the last minutes.");
+function topKeys({ top, window_s }) {
+  const rows = top.map((one) => [callerLink(one.rule, one.key), estimate(one.count, one.error),
+    one.refused ? `${estimate(one.refused, one.refused_error)} (${share(one.refused, one.count)})` : "0"]);
+  return table(`Hottest keys of the last ${millis(window_s * 1000)}`,
+    [["Rule and key", "long"], ["Requests", "number"], ["Refused", "number"]], rows, "No requests in the last minutes.");
+}
+
+function mostRefusedKeys({ top, window_s }) {
+  const rows = top.map((one) => [callerLink(one.rule, one.key), el("span", { class: "mono muted" }, one.hash), estimate(one.count, one.error)]);
+  return table(`Most refused keys of the last ${millis(window_s * 1000)}`,
+    [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, "Nothing was refused lately.");
+}
+
+/** A count of many keys in bounded memory may be too high by its error. */
+function estimate(number, error) {
+  return `${error ? "≈ " : ""}${count(number)}`;
 }
 
 /** The two charts over time, for all rules or one. */
@@ -171,10 +186,10 @@ class HistoryCharts {
     this.rule = parameters.get("rule") || null;
     this.range = "5m";
     this.data = null;
-    this.decisions = new LineChart({ title: "Decisions per second", series: OUTCOMES, format: rate, height: 220, signal });
+    this.decisions = new LineChart({ title: "Decisions per second", series: OUTCOMES, format: rate, height: 220, controls: this.controls(), signal });
     this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170, signal });
     this.answer = el("p", { class: "muted", role: "status" });
-    this.element = el("section", { class: "card", "aria-label": "Decisions over time" }, this.controls(), this.answer, this.decisions.element);
+    this.element = el("section", { class: "card", "aria-label": "Decisions over time" }, this.answer, this.decisions.element);
     this.latencyElement = el("section", { class: "card", "aria-label": "Latency over time" }, this.latency.element);
     const draw = drawer(() => this.draw(), signal);
     live.on("tick", (tick) => this.take(tick, draw), signal);
@@ -194,8 +209,10 @@ class HistoryCharts {
       this.load();
     });
     input.placeholder = "All rules";
+    const rule = field("Rule", input);
+    rule.classList.add("inline");
     return el("div", { class: "bar-of-controls" },
-      el("div", { class: "choice", role: "group", "aria-label": "Range of time" }, ranges), field("Rule", input));
+      el("div", { class: "choice", role: "group", "aria-label": "Range of time" }, ranges), rule);
   }
 
   async load() {

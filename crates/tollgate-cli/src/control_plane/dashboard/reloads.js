@@ -48,9 +48,9 @@ function rowOf(reload, at) {
   const [diff, diagnostics] = [reload.diff, reload.diagnostics];
   const details = (name, open, content) => el("details", { class: "more", open }, el("summary", {}, name), content);
   return el("li", {},
-    el("div", { class: "line-of" }, badge(RESULTS[reload.result] ?? "idle", reload.result), el("span", { class: "number" }, moment(reload.at)),
-      el("span", { class: "muted" }, reload.cause), reload.version ? el("span", {}, `version ${reload.version}`) : null,
-      el("span", { class: "grow" }, reload.result === "refused" ? plural(reload.errors ?? 1, "error") : changesText(reload.changes))),
+    el("div", { class: "reload-line" }, badge(RESULTS[reload.result] ?? "idle", reload.result), el("span", { class: "number" }, moment(reload.at)),
+      el("span", { class: "muted" }, reload.cause), el("span", {}, reload.version ? `version ${reload.version}` : ""),
+      el("span", {}, reload.result === "refused" ? plural(reload.errors ?? 1, "error") : changesText(reload.changes))),
     diagnostics ? details("What is wrong", at === 0, el("pre", { tabindex: "0" }, diagnostics)) : null,
     diff ? details("Difference", at === 0, diffOf(diff)) : null);
 }

@@ -71,14 +71,20 @@ function drawRows(list, rules, keepOpen) {
 
 function rowOf(rule, open) {
   const { tally } = rule;
-  const decided = tally.allowed + tally.refused + tally.shadow + tally.soft;
   const row = el("details", { open, "data-rule": rule.name, ontoggle: () => row.open && fillRow(row, rule) },
     el("summary", {}, el("span", { class: "rule-line" },
-      el("b", { class: "grow" }, rule.name), modeBadge(rule),
-      el("span", { class: "muted long" }, rule.limits.map(limitText).join(", ") || rule.concurrency || "no limit for everybody"),
-      el("span", { class: "number" }, `${count(tally.refused)} refused of ${count(decided)} (${share(tally.refused, decided)})`))));
+      el("b", {}, rule.name), modeBadge(rule),
+      el("span", { class: "muted rule-limits" }, rule.limits.map(limitText).join(", ") || rule.concurrency || "no limit for everybody"),
+      el("span", { class: "number" }, countsText(tally)))));
   if (open) fillRow(row, rule);
   return el("li", {}, row);
+}
+
+/** What became of the requests of a rule, in a line. A rule that refuses nothing shows what it would have refused. */
+function countsText({ allowed, refused, shadow, soft }) {
+  const decided = allowed + refused + shadow + soft;
+  const [number, what] = shadow ? [shadow, "would be refused"] : soft ? [soft, "warned"] : [refused, "refused"];
+  return `${count(number)} ${what} of ${count(decided)} (${share(number, decided)})`;
 }
 
 /** Details are built when a row is opened: 50 closed rows stay small. */
@@ -94,7 +100,8 @@ function fillRow(row, rule) {
     ["Warned (soft)", tally.soft ? count(tally.soft) : null],
     ["Store unavailable", tally.store_unavailable ? count(tally.store_unavailable) : null],
     ["Waiting", waits ? `${count(waits.waiting)} now, ${count(waits.admitted)} admitted, ${count(waits.expired)} expired` : null],
-  ]), el("p", {}, el("a", { href: `#/overview${query({ rule: rule.name })}` }, "Its chart")));
+    ["Over time", el("a", { href: `#/overview${query({ rule: rule.name })}` }, "Chart of this rule")],
+  ], "wide"));
 }
 
 function limitText(limit) {
