@@ -21,14 +21,13 @@ use one_limit::LimitArgs;
 use store::SimStore;
 use trace::{TraceReader, TraceRequest};
 
+mod against;
 mod algorithms;
 mod answer;
 mod caller_tally;
 mod in_turn;
 mod one_limit;
-mod rules_comparison;
 mod store;
-mod tally;
 mod trace;
 mod trace_line;
 mod virtual_time;

@@ -12,12 +12,12 @@ use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::{Answer, Ask, ReservationAnswer, TurnSleepFn, WorkOutcome};
 
 use super::caller_tally::CallerTallies;
-use super::tally::TraceTally;
 use super::trace::TraceReader;
 use super::trace_line::TraceLine;
 use super::virtual_time::{SleepOnClock, VirtualTime};
 use super::with_rules::SimRules;
 use super::{CommandFailure, answer, replay};
+use crate::replay::tally::TraceTally;
 
 /// A request of the trace and its answer, once there is one.
 struct TracedAnswer {

@@ -193,11 +193,6 @@ pub(super) struct TraceLineText<'a> {
 }
 
 impl<'a> TraceLineText<'a> {
-    /// The position as `FILE:LINE`.
-    pub(super) fn place(&self) -> String {
-        self.trace.place()
-    }
-
     /// The values of these fields. Others, and duplicates, are errors.
     pub(super) fn pick<const N: usize>(
         &self,
@@ -229,6 +224,13 @@ impl<'a> TraceLineText<'a> {
     /// Offset of a part of the line.
     fn offset(&self, part: &RawValue) -> usize {
         part.get().as_ptr().addr().saturating_sub(self.text.as_ptr().addr())
+    }
+}
+
+impl fmt::Display for TraceLineText<'_> {
+    /// Writes the position as `FILE:LINE`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.trace.place())
     }
 }
 

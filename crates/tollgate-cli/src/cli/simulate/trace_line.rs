@@ -14,6 +14,7 @@ use super::CommandFailure;
 use super::trace::fields::{LineFields, text};
 use super::trace::{TraceFormat, TraceLineText, TraceRequest};
 use super::with_rules::SimRules;
+use crate::replay::ReplayedCaller;
 
 /// Format of lines with facts.
 pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
@@ -125,6 +126,11 @@ impl<'a> TraceLine<'a> {
     /// Returns true if the line has a descriptor of Envoy instead of other facts.
     pub(super) fn has_descriptor(&self) -> bool {
         self.descriptor.is_some()
+    }
+
+    /// The caller, as a comparison of rule sets counts it.
+    pub(super) fn replayed_caller(&self) -> ReplayedCaller<'_> {
+        ReplayedCaller::new(self.user.as_deref(), self.api_key.as_deref(), self.ip)
     }
 
     /// The caller's name in a summary.

@@ -9,13 +9,12 @@ use tollgate::{ManualClock, Micros};
 use tollgate_rules::{Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RulesObserver};
 
 use super::store::SimStore;
-use super::tally::TraceTally;
 use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
 use super::{
-    Args, CommandFailure, OutputForm, answer, check, in_turn, replay, rules_comparison,
-    warn_if_crowded,
+    Args, CommandFailure, OutputForm, against, answer, check, in_turn, replay, warn_if_crowded,
 };
+use crate::replay::tally::TraceTally;
 
 /// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
@@ -29,7 +28,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     match &then {
         None if now.waits() => in_turn::decide(&mut trace, &now, people)?,
         None => decide(&mut trace, &now, people)?,
-        Some(then) => rules_comparison::compare(&mut trace, [&now, then], people)?,
+        Some(then) => against::compare(&mut trace, [&now, then], people)?,
     }
     for rules in [Some(now), then].into_iter().flatten() {
         warn_if_crowded(&rules.store, args.max_keys);

@@ -8,36 +8,36 @@ use tollgate_rules::{Answer, Enforcement};
 
 /// Counts of one rule set.
 #[derive(Debug, Default)]
-pub(super) struct TraceTally {
-    pub(super) requests: u64,
-    pub(super) refused: u64,
+pub(crate) struct TraceTally {
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
     delayed: u64,
     /// Requests to which no rule applied.
     unmatched: u64,
     /// Counts by rule. Bound: the rules of a set.
-    pub(super) rules: BTreeMap<Box<str>, RuleTally>,
+    pub(crate) rules: BTreeMap<Box<str>, RuleTally>,
 }
 
 /// Counts of one rule.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RuleTally {
+pub(crate) struct RuleTally {
     /// Requests that the rule applied to.
     matched: u64,
     /// Requests refused by the rule: if several refuse, by the one with the longest wait.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// Requests that the rule would have refused if it were not in shadow.
-    pub(super) in_shadow: u64,
+    pub(crate) in_shadow: u64,
     /// Requests that the rule warned about.
-    pub(super) warned: u64,
+    pub(crate) warned: u64,
 }
 
 impl TraceTally {
-    pub(super) fn add(&mut self, answer: &Answer) {
+    pub(crate) fn add(&mut self, answer: &Answer) {
         self.add_after(answer, Wait::ZERO);
     }
 
     /// Counts a request that was decided after a wait in a queue.
-    pub(super) fn add_after(&mut self, answer: &Answer, waited: Wait) {
+    pub(crate) fn add_after(&mut self, answer: &Answer, waited: Wait) {
         self.requests += 1;
         self.refused += u64::from(!answer.allowed());
         let is_delayed = !answer.delay().is_zero() || !waited.is_zero();
@@ -96,7 +96,7 @@ impl fmt::Display for TraceTally {
 }
 
 /// Writes a line for each rule with a count. After the first two, empty columns are left out.
-pub(super) fn table<'a>(
+pub(crate) fn table<'a>(
     f: &mut fmt::Formatter<'_>,
     heads: &[&str],
     rows: impl Iterator<Item = (&'a str, Vec<u64>)>,
