@@ -21,6 +21,7 @@ mod peer_instances;
 #[allow(dead_code, reason = "the observer and the replay come next")]
 mod recording;
 mod refusal_log;
+#[allow(dead_code, reason = "the replay of recorded traffic comes next")]
 mod replay;
 mod reply;
 mod run;

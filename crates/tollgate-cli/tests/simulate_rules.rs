@@ -428,6 +428,55 @@ fn a_candidate_is_told_by_what_it_changes() {
     );
 }
 
+const CHART: &str = "\
+The same requests under two rule sets
+3 of 6 answers would change: 0 requests are refused now, 3 would be.
+█ admitted   ░ refused
+
+now
+0 of 6 refused
+3┤████████████████████                                       ███████████████████
+ │████████████████████                                       ███████████████████
+ │████████████████████                                       ███████████████████
+ │████████████████████                                       ███████████████████
+0┤████████████████████                                       ███████████████████
+
+then
+3 of 6 refused
+3┤░░░░░░░░░░░░░░░░░░░░                                       ░░░░░░░░░░░░░░░░░░░
+ │░░░░░░░░░░░░░░░░░░░░                                       ░░░░░░░░░░░░░░░░░░░
+ │████████████████████                                       ░░░░░░░░░░░░░░░░░░░
+ │████████████████████                                       ███████████████████
+0┤████████████████████                                       ███████████████████
+";
+
+/// The picture counts the requests of each second under both rule sets, as text and as SVG.
+#[test]
+fn a_candidate_is_shown_as_a_chart() {
+    file("drawn/now.yaml", "rules: [{ name: api, key: '{user}', limits: [10/minute] }]");
+    file("drawn/then.yaml", "rules: [{ name: api, key: '{user}', limits: [1/hour] }]");
+    let line = |at: u64, user: &str| {
+        format!("{{\"at\":{at},\"facts\":{{\"path\":\"/\",\"user\":\"{user}\"}}}}\n")
+    };
+    let trace: String =
+        [(0, "a"), (1, "a"), (2, "b"), (3_000_000, "a"), (3_000_001, "a"), (3_000_002, "b\\u001b")]
+            .map(|(at, user)| line(at, user))
+            .concat();
+    let [now, then] = ["--rules=drawn/now.yaml", "--against=drawn/then.yaml"];
+    let drawn = ["simulate", now, then, "--trace=-", "--output=chart", "--svg=drawn/then.svg"];
+    let ran = run_with(drawn, &trace);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert!(ran.stdout.starts_with(CHART), "{}", ran.stdout);
+    let callers = "\ncaller  requests  refused now  refused then\nuser=a         4            0             3\n";
+    assert!(ran.stdout.ends_with(callers), "{}", ran.stdout);
+    let svg =
+        std::fs::read_to_string(file("drawn/none", "").with_file_name("then.svg")).expect("an SVG");
+    assert!(svg.starts_with("<svg") && svg.contains("3 of 6 answers would change"), "{svg}");
+    let alone = run_with(["simulate", now, "--trace=-", "--output=chart"], &trace);
+    assert_eq!(alone.code, Some(2));
+    assert!(alone.stderr.contains("add --against FILE"), "{}", alone.stderr);
+}
+
 #[test]
 fn a_candidate_that_changes_nothing_says_so() {
     let [now, _] = write_candidate("against-itself");

@@ -44,8 +44,9 @@ const OUTPUT_BYTES: usize = 64 << 10;
 #[command(
     override_usage = "tollgate simulate --scenario <NAME> [--svg <FILE>] [OPTIONS]\n       \
                       tollgate simulate --rate <RATE> --trace <FILE> [OPTIONS]\n       \
-                      tollgate simulate --rules <PATH> [--against <PATH>] --trace <FILE> [OPTIONS]",
+                      tollgate simulate --rules <PATH> [--against <PATH> [--svg <FILE>]] --trace <FILE> [OPTIONS]",
     group = ArgGroup::new("by").args(["rate", "rules"]),
+    group = ArgGroup::new("drawn").args(["scenario", "against"]).multiple(true),
     after_long_help = HELP
 )]
 pub(crate) struct Args {
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     scenario: Option<&'static TrafficScenario>,
 
     /// Write the picture to this file, as SVG
-    #[arg(long, value_name = "FILE", requires = "scenario")]
+    #[arg(long, value_name = "FILE", requires = "drawn")]
     svg: Option<PathBuf>,
 
     /// Trace of requests, JSON lines; - is standard input
@@ -109,7 +110,7 @@ pub(crate) struct Args {
     )]
     max_keys: u64,
 
-    /// Output format: one JSON line per answer, a chart with --scenario, or with --rules a summary table
+    /// Output format: one JSON line per answer, a chart with --scenario or --against, or with --rules a summary table
     #[arg(long, value_name = "FORM", value_enum, help_heading = "Options")]
     output: Option<OutputForm>,
 }
@@ -121,7 +122,7 @@ pub(crate) enum OutputForm {
     Jsonl,
     /// A table
     Table,
-    /// A chart; the default for a scenario
+    /// A chart; the default for a scenario. With --against, a chart and the table
     Chart,
 }
 

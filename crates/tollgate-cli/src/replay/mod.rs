@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use tollgate::Micros;
 
 pub(crate) use comparison::ReplayComparison;
+pub(crate) use report::AffectedCallersTable;
 
 /// A request that two rule sets have answered.
 #[derive(Clone, Copy)]

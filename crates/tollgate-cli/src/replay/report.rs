@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::callers::AffectedCaller;
 use super::comparison::{CALLERS_MAX, ChangeReason, ChangedRequests, ReplayComparison};
 use super::tally::{RuleTally, TraceTally, table};
 
@@ -88,5 +89,34 @@ impl ReplayComparison {
             (name, counts)
         });
         table(f, &heads, rows)
+    }
+}
+
+/// Most callers that are shown.
+const CALLERS_SHOWN_MAX: usize = 10;
+
+/// Most characters of a caller's name that are shown.
+const NAME_CHARS_MAX: usize = 40;
+
+/// The callers with the most changed requests, as a table. Apart from the summary, which may go to a log.
+pub(crate) struct AffectedCallersTable<'a>(pub(crate) &'a ReplayComparison);
+
+impl fmt::Display for AffectedCallersTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let callers = self.0.most_affected(CALLERS_SHOWN_MAX);
+        if callers.is_empty() {
+            return Ok(());
+        }
+        // Control characters of a name must not reach a terminal.
+        let short =
+            |name: &str| name.chars().flat_map(char::escape_debug).take(NAME_CHARS_MAX).collect();
+        let names: Vec<String> = callers.iter().map(|caller| short(&caller.name)).collect();
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
+        writeln!(f, "\n{:<width$}  requests  refused now  refused then", "caller")?;
+        for (name, caller) in names.iter().zip(&callers) {
+            let AffectedCaller { requests, now_refused, then_refused, .. } = caller;
+            writeln!(f, "{name:<width$}  {requests:>8}  {now_refused:>11}  {then_refused:>12}")?;
+        }
+        Ok(())
     }
 }

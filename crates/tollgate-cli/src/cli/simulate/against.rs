@@ -5,15 +5,18 @@ use std::io::{self, Write};
 use super::trace::TraceReader;
 use super::trace_line::TraceLine;
 use super::with_rules::SimRules;
-use super::{CommandFailure, answer, replay};
-use crate::replay::{ReplayComparison, ReplayedRequest};
+use super::{Args, CommandFailure, OutputForm, algorithms, answer, replay};
+use crate::replay::{AffectedCallersTable, ReplayComparison, ReplayedRequest};
 
-/// Prints each request that the second rule set answers differently, and then a summary.
+/// Prints each request that the second rule set answers differently, and then a summary; or for people a chart
+/// and the summary.
 pub(super) fn compare(
     trace: &mut TraceReader,
     [now, then]: [&SimRules; 2],
-    people: bool,
+    args: &Args,
 ) -> Result<(), CommandFailure> {
+    let output = args.output.unwrap_or(OutputForm::Jsonl);
+    let people = output != OutputForm::Jsonl;
     let mut comparison = ReplayComparison::default();
     let outcome = replay(trace, |request, answers| {
         let asked = TraceLine::read(request)?;
@@ -34,8 +37,18 @@ pub(super) fn compare(
         Ok(())
     });
     outcome?;
+    algorithms::show(&comparison.chart(), output, args.svg.as_deref())?;
+    if output == OutputForm::Chart {
+        writeln!(io::stdout()).map_err(CommandFailure::from_output)?;
+    }
+    let callers = match output {
+        OutputForm::Chart => AffectedCallersTable(&comparison).to_string(),
+        OutputForm::Table | OutputForm::Jsonl => String::new(),
+    };
     match people {
-        true => write!(io::stdout(), "{comparison}").map_err(CommandFailure::from_output)?,
+        true => {
+            write!(io::stdout(), "{comparison}{callers}").map_err(CommandFailure::from_output)?
+        }
         // The answers are printed: a closed standard error is no reason to fail.
         false => drop(write!(io::stderr(), "{comparison}")),
     }

@@ -12,12 +12,18 @@ use super::store::SimStore;
 use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
 use super::{
-    Args, CommandFailure, OutputForm, against, answer, check, in_turn, replay, warn_if_crowded,
+    Args, CommandFailure, OutputForm, Report, against, answer, check, in_turn, replay,
+    warn_if_crowded,
 };
 use crate::replay::tally::TraceTally;
 
 /// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
+    if args.output == Some(OutputForm::Chart) && args.against.is_empty() {
+        let problem = "--output chart compares, and there is one rule set";
+        let hint = "add --against FILE with candidate rules, or write --output table";
+        return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
+    }
     let now = SimRules::open(&args.rules, args)?;
     let then = match &args.against[..] {
         [] => None,
@@ -28,7 +34,7 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     match &then {
         None if now.waits() => in_turn::decide(&mut trace, &now, people)?,
         None => decide(&mut trace, &now, people)?,
-        Some(then) => against::compare(&mut trace, [&now, then], people)?,
+        Some(then) => against::compare(&mut trace, [&now, then], args)?,
     }
     for rules in [Some(now), then].into_iter().flatten() {
         warn_if_crowded(&rules.store, args.max_keys);
