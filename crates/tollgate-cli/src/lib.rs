@@ -9,7 +9,6 @@ mod cli;
 mod control_plane;
 mod credentials;
 mod data_plane;
-#[allow(dead_code, reason = "the event stream comes next")]
 mod history;
 mod key_names;
 mod listener_table;

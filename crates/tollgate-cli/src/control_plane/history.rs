@@ -19,12 +19,12 @@ impl ControlPlane {
         let rule = query.text("rule");
         if let Some(rule) = rule
             && self.gatekeeper.rules().rule(rule).is_none()
-            && !self.traffic.knows(range, rule)
+            && !self.traffic.history.knows(range, rule)
         {
             let message = "There is no such rule, and in this range there was none.";
             return Ok(reply::error(StatusCode::NOT_FOUND, message));
         }
-        let series = self.traffic.series(range, rule, self.gatekeeper.now());
+        let series = self.traffic.history.series(range, rule, self.gatekeeper.now());
         Ok(reply::json(StatusCode::OK, series_json(&series, rule).to_string()))
     }
 }

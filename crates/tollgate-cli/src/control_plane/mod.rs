@@ -2,6 +2,7 @@
 //! listener, on loopback by default, so that the data listeners can be exposed without it.
 
 mod assets;
+mod events;
 mod explain;
 mod guard;
 mod health;
@@ -23,7 +24,6 @@ use http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode, request};
 use tollgate_rules::source::MAX_BYTES as RULES_BYTES_MAX;
 
-use crate::history::TrafficHistory;
 use crate::key_names::KeyNames;
 use crate::listeners::handler::{Handler, ReceivedRequest, RequestAdmission, RoutedRequest};
 use crate::listeners::request_body::BodyError;
@@ -36,6 +36,7 @@ use crate::reply;
 use crate::settings::OnMissingFacts;
 use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
+pub(crate) use events::LiveTraffic;
 use guard::AdminCaller;
 use keys::KeyRequest;
 use query::QueryError;
@@ -43,9 +44,16 @@ use query::QueryError;
 /// Largest body of a change to a key, in bytes.
 const CHANGE_BYTES_MAX: usize = 64 << 10;
 
-const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, /api/status, \
+/// One path a line, so that two changes rarely meet.
+const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, \
+    /api/events, \
     /api/explain, \
-    /api/rules, /api/reload, /api/keys/RULE/KEY, /api/top, /api/history.";
+    /api/history, \
+    /api/keys/RULE/KEY, \
+    /api/reload, \
+    /api/rules, \
+    /api/status, \
+    /api/top.";
 
 /// Handler of the admin listener.
 pub(crate) struct ControlPlane {
@@ -58,7 +66,7 @@ pub(crate) struct ControlPlane {
     pub(crate) peers: PeerInstances,
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) traffic: Arc<TrafficHistory>,
+    pub(crate) traffic: LiveTraffic,
     pub(crate) logs: Logs,
     pub(crate) warnings: Warnings,
     /// Treatment of checks that lack the facts every rule needs.
@@ -171,9 +179,11 @@ impl ControlPlane {
             (AdminRoute::Status, _) if reads => self.status(),
             (AdminRoute::Top, _) if reads => or_refusal(self.top(head.uri.query())),
             (AdminRoute::History, _) if reads => or_refusal(self.history(head.uri.query())),
-            (AdminRoute::Status | AdminRoute::Top | AdminRoute::History, _) => {
-                reply::method_not_allowed("GET, HEAD")
-            }
+            (AdminRoute::Events, _) if reads => or_refusal(self.events(head)),
+            (
+                AdminRoute::Status | AdminRoute::Top | AdminRoute::History | AdminRoute::Events,
+                _,
+            ) => reply::method_not_allowed("GET, HEAD"),
             (AdminRoute::Rules, _) if reads => self.rules(),
             (AdminRoute::Rules, &Method::PUT) => self.put_rules(request.body.clone(), by).await,
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
@@ -239,6 +249,7 @@ enum AdminRoute<'a> {
     Top,
     History,
     Explain,
+    Events,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -252,6 +263,7 @@ impl AdminRoute<'_> {
             "/api/top" => AdminRoute::Top,
             "/api/history" => AdminRoute::History,
             "/api/explain" => AdminRoute::Explain,
+            "/api/events" => AdminRoute::Events,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),

@@ -37,16 +37,10 @@ impl ControlPlane {
             },
             "reservations": self.gatekeeper.stats().reservations,
             "adaptive_concurrency": self.gatekeeper.adaptive_bounds().iter().map(adaptive_bound_json).collect::<Value>(),
-            "waiting": self.requests_waiting(),
+            "waiting": self.metrics.requests_waiting(),
             "connections": Value::Object(connections.collect()),
         });
         reply::json(StatusCode::OK, document.to_string())
-    }
-
-    /// Number of requests that wait in queues.
-    fn requests_waiting(&self) -> usize {
-        let rules = self.gatekeeper.rules();
-        rules.wait_tallies().map(|(_, tally)| tally.figures().waiting).sum()
     }
 
     fn rules_status(&self) -> Value {

@@ -18,11 +18,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tollgate::Micros;
 
-use counter_reader::{RuleTraffic, TrafficSecond};
+use counter_reader::RuleTraffic;
+pub(crate) use counter_reader::TrafficSecond;
 #[cfg(test)]
 use latency_counts::LatencyCounts;
 use ring::HistoryRing;
-pub(crate) use ring::HistorySeries;
+pub(crate) use ring::{HistorySeries, keep_busiest};
 pub(crate) use sampler::TrafficSampler;
 
 /// Names of the outcomes that are counted, in the order of [`TrafficCounts`].
@@ -42,6 +43,11 @@ impl TrafficCounts {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
     }
 
+    /// Takes away counts that are part of these.
+    pub(crate) fn subtract(&mut self, part: &TrafficCounts) {
+        *self = self.since(part);
+    }
+
     /// The difference to earlier counts.
     fn since(&self, before: &TrafficCounts) -> TrafficCounts {
         TrafficCounts(std::array::from_fn(|place| self.0[place].saturating_sub(before.0[place])))
@@ -56,6 +62,12 @@ impl TrafficCounts {
         let counts = self.0.iter().enumerate().filter(|(place, _)| *place != DELAYED);
         counts.map(|(_, count)| count).sum()
     }
+}
+
+/// Is told of the traffic of each second, after it was recorded.
+pub(crate) trait SecondObserver: Send + 'static {
+    /// Called once a second on the thread that reads the counters.
+    fn second_over(&mut self, second: &TrafficSecond);
 }
 
 /// A span of time that ends now.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tollgate::Micros;
 
-use super::TrafficHistory;
 use super::counter_reader::CounterReader;
+use super::{SecondObserver, TrafficHistory};
 use crate::background;
 use crate::metrics::Metrics;
 
@@ -22,15 +22,21 @@ impl TrafficSampler {
     pub(crate) fn start(
         metrics: Arc<Metrics>,
         history: Arc<TrafficHistory>,
+        observer: impl SecondObserver,
     ) -> io::Result<TrafficSampler> {
         let (ends, ended) = sync_channel(0);
-        background::spawn("history", move || sample(&metrics, &history, &ended))?;
+        background::spawn("history", move || sample(&metrics, &history, observer, &ended))?;
         Ok(TrafficSampler { _ends: ends })
     }
 }
 
 /// Records the traffic at every whole second until the server ends.
-fn sample(metrics: &Arc<Metrics>, history: &TrafficHistory, ended: &Receiver<()>) {
+fn sample(
+    metrics: &Arc<Metrics>,
+    history: &TrafficHistory,
+    mut observer: impl SecondObserver,
+    ended: &Receiver<()>,
+) {
     let mut reader = CounterReader::new(metrics.clone());
     loop {
         let due = next_second(metrics.gatekeeper.now());
@@ -47,7 +53,9 @@ fn sample(metrics: &Arc<Metrics>, history: &TrafficHistory, ended: &Receiver<()>
                 return;
             }
         };
-        history.record(&reader.read(now));
+        let second = reader.read(now);
+        history.record(&second);
+        observer.second_over(&second);
     }
 }
 

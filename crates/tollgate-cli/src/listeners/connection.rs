@@ -223,14 +223,19 @@ where
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Context;
 
+    use bytes::Bytes;
     use http::{Response, StatusCode, request};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::listeners::connection_caps::ConnectionCaps;
     use crate::listeners::handler::{ReceivedRequest, RequestAdmission, RoutedRequest};
     use crate::listeners::request_body::BodyError;
-    use crate::listeners::response_body::ResponseBody;
+    use crate::listeners::response_body::{ChunkSource, ResponseBody};
+    use crate::listeners::watchdog::ConnectionWatchdog;
     use crate::listeners::workers::{NewConnection, Workers};
     use crate::reply;
 
@@ -292,6 +297,93 @@ mod tests {
         fn panicked(&self) -> Response<ResponseBody> {
             reply::panicked()
         }
+    }
+
+    /// A handler whose bodies never end. It counts the chunks that it was asked for.
+    struct EndlessHandler(Arc<AtomicUsize>);
+
+    struct EndlessChunks(Arc<AtomicUsize>);
+
+    const CHUNK_BYTES: usize = 1 << 10;
+
+    impl ChunkSource for EndlessChunks {
+        fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<Bytes>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(Some(Bytes::from_static(&[b'x'; CHUNK_BYTES])))
+        }
+    }
+
+    impl Handler for EndlessHandler {
+        type Endpoint = ();
+
+        fn admit(&self, _: &request::Parts, _: SocketAddr) -> RequestAdmission<()> {
+            let body = ResponseBody::streamed(Box::new(EndlessChunks(self.0.clone())));
+            RequestAdmission::Answered(Box::new(Response::new(body)))
+        }
+
+        fn answer_at_once(
+            &self,
+            (): (),
+            _: &mut ReceivedRequest<'_>,
+        ) -> Option<Response<ResponseBody>> {
+            None
+        }
+
+        async fn answer_by(&self, (): (), _: ReceivedRequest<'_>) -> Response<ResponseBody> {
+            reply::panicked()
+        }
+
+        fn unreceived(&self, _: &RoutedRequest<()>, problem: &BodyError) -> Response<ResponseBody> {
+            reply::no_body(problem, 9)
+        }
+
+        fn panicked(&self) -> Response<ResponseBody> {
+            reply::panicked()
+        }
+    }
+
+    #[test]
+    fn a_body_that_nobody_reads_is_not_made_and_ends_its_connection() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let second = Duration::from_secs(1);
+            let timeouts = ConnectionTimeouts { head: second, idle: second, body: second };
+            let chunks = Arc::new(AtomicUsize::new(0));
+            let handler = EndlessHandler(chunks.clone());
+            let protocol =
+                Arc::new(HttpProtocol::new(handler, timeouts, Arc::default(), Arc::default()));
+            let (mut client, server) = tokio::io::duplex(1 << 10);
+            let watchdog = Arc::new(ConnectionWatchdog::default());
+            let watched = watchdog.watch(Arc::default());
+            let activity = watched.activity.clone();
+            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            let served = tokio::spawn(serve(server, peer, protocol, activity));
+            client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            let made_after = async |turns: usize| {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                chunks.load(Ordering::Relaxed)
+            };
+            let made = made_after(1_000).await;
+            assert!((1..=64).contains(&made), "{made} chunks of {CHUNK_BYTES} bytes");
+            assert_eq!(made_after(1_000).await, made, "nobody reads");
+            client.read_exact(&mut [0; 4 * CHUNK_BYTES]).await.unwrap();
+            assert!((made + 1..=made + 8).contains(&made_after(1_000).await), "some was read");
+            // An open body keeps its connection; one that is not read does not.
+            let mut buffer = [0; 64 << 10];
+            for round in 0..100 {
+                watchdog.check_all(&timeouts);
+                client.read_exact(&mut buffer).await.unwrap();
+                assert_eq!(watched.activity.order(), ConnectionOrder::Continue, "{round}");
+            }
+            let rounds = (1..100).find(|_| {
+                watchdog.check_all(&timeouts);
+                watched.activity.order() == ConnectionOrder::Abort
+            });
+            assert!(rounds.is_some_and(|rounds| rounds <= 3 * 8), "{rounds:?}");
+            served.await.unwrap();
+        });
     }
 
     #[test]

@@ -61,6 +61,11 @@ impl<P: Protocol> AnyProtocol for Arc<P> {
 pub(crate) trait ListenerMetrics: Send + Sync {
     /// Writes the families of this listener.
     fn write(&self, page: &mut MetricsPage);
+
+    /// Number of open connections that have switched protocols.
+    fn open_tunnels(&self) -> u64 {
+        0
+    }
 }
 
 /// A protocol and its counters.

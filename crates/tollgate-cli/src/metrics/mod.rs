@@ -82,6 +82,18 @@ impl Metrics {
         page.finish()
     }
 
+    /// Number of requests that wait in queues.
+    pub(crate) fn requests_waiting(&self) -> usize {
+        let rules = self.gatekeeper.rules();
+        rules.wait_tallies().map(|(_, tally)| tally.figures().waiting).sum()
+    }
+
+    /// Number of open connections that have switched protocols.
+    pub(crate) fn open_tunnels(&self) -> u64 {
+        let own = self.listeners.iter().filter_map(|listener| listener.own.as_ref());
+        own.map(|metrics| metrics.open_tunnels()).sum()
+    }
+
     fn requests(&self, page: &mut MetricsPage) {
         let outcomes = self.observer.outcomes();
         page.family(

@@ -8,11 +8,10 @@ use tollgate::Micros;
 
 use super::decision_core::DecisionCore;
 use super::{ADMIN_CONNECTIONS_MAX, workers};
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, LiveTraffic};
 use crate::credentials::Credentials;
 use crate::data_plane::DataContext;
 use crate::data_plane::gateway::overload::WorkerBounds;
-use crate::history::TrafficHistory;
 use crate::listener_table::{LISTENERS, ListenerEntry, ListenerPlane};
 use crate::listeners::ListenerAddress;
 use crate::listeners::connection_caps::ConnectionCaps;
@@ -29,8 +28,8 @@ use crate::telemetry::Logs;
 use crate::warnings::Warnings;
 
 /// Most connections of the admin listener from one address. One more closes an idle one, so that open
-/// connections cannot block a probe.
-const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 32;
+/// connections cannot block a probe: twice as many as event streams, which are never idle.
+const ADMIN_CONNECTIONS_PER_IP_MAX: usize = 64;
 /// Cap on the header timeout of the admin listener, so that silent connections soon make room.
 const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -45,8 +44,8 @@ pub(super) struct AssembledServer<'a> {
     pub(super) store: Arc<ServerStore>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
-    /// Counters to sample, and the history that keeps them; `None` without a control listener, which shows it.
-    pub(super) sampled: Option<(Arc<Metrics>, Arc<TrafficHistory>)>,
+    /// `None` without a control listener, which shows it.
+    pub(super) traffic: Option<LiveTraffic>,
 }
 
 /// A listener with its service and its connection caps.
@@ -113,7 +112,7 @@ impl<'a> AssembledServer<'a> {
         };
         let per_ip = settings.max_connections_per_ip.get();
         let mut listeners = Vec::with_capacity(LISTENERS.len());
-        let mut sampled = None;
+        let mut shown = None;
         for (entry, address) in settings.listeners.iter() {
             let (service, caps) = match entry.plane {
                 ListenerPlane::Data(build) | ListenerPlane::Gateway(build) => {
@@ -143,9 +142,9 @@ impl<'a> AssembledServer<'a> {
                         peers: core.peers.clone(),
                         started,
                     });
-                    let traffic = Arc::<TrafficHistory>::default();
+                    let traffic = LiveTraffic::new(metrics.clone());
                     if matches!(address, ListenerAddress::At(_)) {
-                        sampled = Some((metrics.clone(), traffic.clone()));
+                        shown = Some(traffic.clone());
                     }
                     let control = ControlPlane {
                         tokens: admin_tokens.clone(),
@@ -178,7 +177,7 @@ impl<'a> AssembledServer<'a> {
             store,
             live,
             peers,
-            sampled,
+            traffic: shown,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::server::{AssembledListener, AssembledServer};
 use super::{cannot_start, workers};
 use crate::cli::check::RulesSize;
 use crate::cli::{CommandFailure, Report};
-use crate::history::TrafficSampler;
+use crate::control_plane::LiveTraffic;
 use crate::listener_table::LISTENERS;
 use crate::listeners::ListenerAddress;
 use crate::listeners::accept::{BindOptions, BoundListener};
@@ -62,10 +62,7 @@ impl AssembledServer<'_> {
             )
         });
         let keeper = keeper.transpose().map_err(|error| cannot_start(&error))?;
-        let sampler = self
-            .sampled
-            .as_ref()
-            .map(|(metrics, history)| TrafficSampler::start(metrics.clone(), history.clone()));
+        let sampler = self.traffic.as_ref().map(LiveTraffic::start);
         let _sampler = sampler.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
         tokio::spawn(warnings::watch_store(self.store.clone(), self.logs.clone()));
@@ -78,6 +75,7 @@ impl AssembledServer<'_> {
         let signal = signals.next(&self.live).await;
         self.logs.info("stopping: waiting for requests to finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
+        self.traffic.iter().for_each(LiveTraffic::stop);
         tokio::select! {
             () = self.drain(opened) => {}
             // A second signal: stop without draining. The last periodic snapshot stays.

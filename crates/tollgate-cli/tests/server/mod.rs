@@ -17,6 +17,8 @@ mod envoy;
 mod envoy_client;
 mod envoy_hostile;
 mod envoy_json;
+mod event_reader;
+mod events;
 mod explain;
 pub(crate) mod exposition;
 mod fake_listener;

@@ -88,7 +88,7 @@ impl ListenerMetrics for GatewayParts {
         page.single_sample(
             "tollgate_gateway_tunnels",
             MetricKind::Gauge,
-            open(TUNNELS_OPENED, TUNNELS_CLOSED),
+            self.open_tunnels(),
             help,
         );
         let help = "Bytes of the bodies of requests and responses.";
@@ -99,6 +99,11 @@ impl ListenerMetrics for GatewayParts {
         write_waits(page, &upstreams);
         write_servers(page, &upstreams);
         self.write_queue(page);
+    }
+
+    fn open_tunnels(&self) -> u64 {
+        let counts = self.metrics.counts.sums();
+        counts[TUNNELS_OPENED].saturating_sub(counts[TUNNELS_CLOSED])
     }
 }
 

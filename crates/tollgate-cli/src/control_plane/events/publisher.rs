@@ -1,0 +1,48 @@
+//! `LiveTraffic`: history and events of a running server, and the thread that adds to them each second.
+
+use std::io;
+use std::sync::Arc;
+
+use super::hub::EventHub;
+use super::tick::tick_json;
+use crate::history::{SecondObserver, TrafficHistory, TrafficSampler, TrafficSecond};
+use crate::metrics::Metrics;
+
+/// The recent past and the present of the server, for the control listener.
+#[derive(Clone)]
+pub(crate) struct LiveTraffic {
+    pub(in crate::control_plane) history: Arc<TrafficHistory>,
+    pub(in crate::control_plane) events: Arc<EventHub>,
+    metrics: Arc<Metrics>,
+}
+
+impl LiveTraffic {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> LiveTraffic {
+        let events = Arc::new(EventHub::new(metrics.started.as_u64()));
+        LiveTraffic { history: Arc::default(), events, metrics }
+    }
+
+    /// Starts the thread that adds the traffic of each second.
+    pub(crate) fn start(&self) -> io::Result<TrafficSampler> {
+        let publisher =
+            EventPublisher { events: self.events.clone(), metrics: self.metrics.clone() };
+        TrafficSampler::start(self.metrics.clone(), self.history.clone(), publisher)
+    }
+
+    /// Ends the event streams, which would otherwise keep their connections open.
+    pub(crate) fn stop(&self) {
+        self.events.close();
+    }
+}
+
+/// Makes the events of each second, once for all streams.
+struct EventPublisher {
+    events: Arc<EventHub>,
+    metrics: Arc<Metrics>,
+}
+
+impl SecondObserver for EventPublisher {
+    fn second_over(&mut self, second: &TrafficSecond) {
+        self.events.publish("tick", &tick_json(second, &self.metrics));
+    }
+}
