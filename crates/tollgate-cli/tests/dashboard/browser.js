@@ -14,6 +14,8 @@ const CASES = {
   ...require("./token_cases.js"),
   ...require("./access_cases.js"),
   ...require("./hostile_cases.js"),
+  ...require("./playground_cases.js"),
+  ...require("./stream_cases.js"),
 };
 
 const FLAGS = [

@@ -71,6 +71,15 @@ class CaseContext {
     return response.json();
   }
 
+  /** Waits for something outside the page. */
+  async until(what, holds) {
+    const deadline = performance.now() + DEADLINE_MS;
+    while (!(await holds())) {
+      if (performance.now() > deadline) throw new Error(`waited for ${what}`);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  }
+
   async close() {
     for (const context of this.contexts) await context.close();
   }

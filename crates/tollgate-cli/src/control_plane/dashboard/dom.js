@@ -74,6 +74,11 @@ export function badge(kind, text) {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
+/** Says why a part of a view is empty: a server that does not offer it is no failure. */
+export function missing(error) {
+  return error.status === 404 ? el("p", { class: "muted" }, error.message) : problem(error);
+}
+
 /** A message about something that went wrong, with the server's diagnostics. */
 export function problem(error) {
   return el("div", { class: "problem", role: "alert" }, el("p", {}, error.message),

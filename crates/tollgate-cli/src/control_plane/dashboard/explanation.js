@@ -20,7 +20,7 @@ export function explanationOf(told) {
   const aside = told.rules.filter((rule) => ASIDE.has(rule.result));
   return [
     el("h2", {}, told.refusal ? `Refusal at ${moment(told.at)}` : "Explanation"),
-    el("p", { class: "verdict" }, badge(allowed ? "good" : "bad", allowed ? "Allowed" : "Refused"), " ", told.summary),
+    el("p", { class: "verdict" }, verdictOf(allowed, told.summary)),
     told.retry ? el("p", { class: "retry" }, told.retry.text) : null,
     factsOf(told.facts),
     main.slice(0, RULES_MAX).map(ruleStory), more(main),
@@ -29,6 +29,12 @@ export function explanationOf(told) {
     told.decision ? el("details", { class: "more" }, el("summary", {}, "The decision as /v1/check answers it"),
       el("pre", { tabindex: "0", class: "decision" }, JSON.stringify(told.decision, null, 2))) : null,
   ];
+}
+
+/** The summary; its first word is the verdict and gets the mark. */
+function verdictOf(allowed, summary) {
+  const word = allowed ? "Allowed" : "Refused";
+  return [badge(allowed ? "good" : "bad", word), summary.startsWith(word) ? summary.slice(word.length) : ` ${summary}`];
 }
 
 function more(rules) {

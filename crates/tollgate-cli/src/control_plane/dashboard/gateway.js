@@ -1,7 +1,7 @@
 // Gateway: upstreams and their servers, queues, tunnels, and adaptive concurrency.
 
 import { get } from "./api.js";
-import { badge, el, problem, replace, table } from "./dom.js";
+import { badge, el, missing, replace, table } from "./dom.js";
 import { count, micros, share } from "./format.js";
 import { live, poll } from "./live.js";
 
@@ -18,7 +18,7 @@ export function showGateway(main, parameters, signal) {
       replace(told, state.gateway ? `${count(live.tick?.waiting ?? 0)} waiting, ${count(state.tunnels?.open ?? 0)} tunnels open` : "");
       replace(place, sections(state));
     } catch (error) {
-      if (error.name !== "AbortError") replace(place, problem(error));
+      if (error.name !== "AbortError") replace(place, el("div", { class: "card" }, missing(error)));
     }
   }, 2000, signal);
 }

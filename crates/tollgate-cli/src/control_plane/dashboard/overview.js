@@ -2,7 +2,7 @@
 
 import { get, query } from "./api.js";
 import { LineChart, sparkline } from "./charts.js";
-import { badge, el, field, pairs, replace, setText, table } from "./dom.js";
+import { badge, el, field, missing, pairs, replace, table } from "./dom.js";
 import { DASH, bytes, clock, count, micros, millis, rate, share, short } from "./format.js";
 import { drawer, live, poll, pushBounded, recentRates } from "./live.js";
 import { callerLink, ruleInput } from "./links.js";
@@ -48,20 +48,23 @@ export function showOverview(main, parameters, signal) {
   }, signal);
   const drawRefusals = drawer(() => replaceKeepingFocus(refusals, recentRefusals()), signal);
   draw();
-  drawRefusals();
   live.on("tick", draw, signal);
   live.on("refusal", drawRefusals, signal);
-  live.on("state", (state) => {
-    if (state === "live") chart.load();
-  }, signal);
+  // What was missed while the stream was closed, or was too slow for this page, is in the history.
+  live.on("state", (state) => state === "live" && chart.load(), signal);
+  live.on("lost", () => chart.load(), signal);
   poll(async () => {
     status = await get("/api/status", { signal });
     draw();
   }, 5000, signal);
   poll(async () => {
-    const told = await get("/api/refusals?n=50", { signal });
-    live.addRefusals(told.refusals);
-    drawRefusals();
+    try {
+      const told = await get("/api/refusals?n=50", { signal });
+      live.addRefusals(told.refusals);
+      drawRefusals();
+    } catch (error) {
+      if (live.refusals.length === 0 && error.name !== "AbortError") replace(refusals, el("h2", {}, "Recent refusals"), missing(error));
+    }
   }, 15000, signal);
   poll(async () => {
     const [by_requests, by_refusals] = await Promise.all(
@@ -188,7 +191,7 @@ class HistoryCharts {
     this.data = null;
     this.decisions = new LineChart({ title: "Decisions per second", series: OUTCOMES, format: rate, height: 220, controls: this.controls(), signal });
     this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170, signal });
-    this.answer = el("p", { class: "muted", role: "status" });
+    this.answer = el("div", { role: "status" });
     this.element = el("section", { class: "card", "aria-label": "Decisions over time" }, this.answer, this.decisions.element);
     this.latencyElement = el("section", { class: "card", "aria-label": "Latency over time" }, this.latency.element);
     const draw = drawer(() => this.draw(), signal);
@@ -221,11 +224,11 @@ class HistoryCharts {
     try {
       const told = await get(`/api/history${asked}`, { signal: this.signal });
       if (this.asked !== asked) return;
-      setText(this.answer, "");
+      replace(this.answer);
       this.data = perSecond(told);
     } catch (error) {
       if (error.name === "AbortError" || this.asked !== asked) return;
-      setText(this.answer, error.status === 401 ? "" : error.message);
+      replace(this.answer, missing(error));
       this.data = null;
     }
     this.draw();
@@ -235,10 +238,10 @@ class HistoryCharts {
   take(tick, draw) {
     if (this.range !== "5m" || !this.data) return;
     const from = this.rule === null ? tick : tick.rules.find((rule) => rule.name === this.rule);
-    const missing = Math.round(tick.at_s) - (this.data.from_s + this.data.allowed.length);
-    if (missing < 0) return;
-    if (missing > 60) return void this.load();
-    for (let gap = 0; gap < missing; gap += 1) this.push(() => null);
+    const gap = Math.round(tick.at_s) - (this.data.from_s + this.data.allowed.length);
+    if (gap < 0) return;
+    if (gap > 60) return void this.load();
+    for (let second = 0; second < gap; second += 1) this.push(() => null);
     this.push((name) => (name.endsWith("_us") ? tick.latency_us?.[name.slice(0, 3)] ?? null : ((from?.[name] ?? 0) * 1000) / tick.interval_ms));
     draw();
   }

@@ -1,7 +1,7 @@
 // Reloads: what has changed the rules, with the difference, what failed and why, and a button to read the files again.
 
 import { get, post } from "./api.js";
-import { badge, el, problem, replace } from "./dom.js";
+import { badge, el, missing, problem, replace } from "./dom.js";
 import { ask } from "./dialog.js";
 import { count, moment, plural } from "./format.js";
 import { live, poll } from "./live.js";
@@ -37,7 +37,7 @@ export function showReloads(main, parameters, signal) {
       shown = newest;
       replace(list, reloads.length ? reloads.map(rowOf) : el("li", { class: "empty" }, "The rules have not been read again since the start."));
     } catch (error) {
-      if (error.name !== "AbortError") replace(problems, problem(error));
+      if (error.name !== "AbortError") replace(problems, missing(error));
     }
   };
   live.on("reload", load, signal);

@@ -1,0 +1,41 @@
+// The playground: explanations of requests and refusals, and rules that are not in force.
+"use strict";
+
+const assert = require("node:assert/strict");
+
+module.exports = {
+  async "a request is explained and not charged"(test) {
+    const caller = { method: "GET", path: "/api/reports", ip: "192.0.2.9", user: "curious" };
+    await test.check(caller, 19);
+    const page = await test.open("#/playground");
+    await page.getByLabel("Path").fill(caller.path);
+    await page.getByLabel("Client address").fill(caller.ip);
+    await page.getByLabel("User").fill(caller.user);
+    const verdict = page.locator(".verdict");
+    const explain = () => page.getByRole("button", { name: "Explain", exact: true }).click();
+    for (let asked = 0; asked < 3; asked += 1) {
+      await explain();
+      await verdict.filter({ hasText: /^Allowed/ }).waitFor();
+    }
+    const story = page.locator(".story", { has: page.locator("h3", { hasText: /^reports$/ }) });
+    assert.match(await story.innerText(), /user=curious/);
+    assert.equal((await test.admin("/api/keys/reports/user%3Dcurious")).limits[0].remaining, 1, "nothing is charged");
+
+    await test.check(caller, 1);
+    await explain();
+    await verdict.filter({ hasText: /^Refused/ }).waitFor();
+    assert.match(await story.locator(".arithmetic").first().innerText(), /does not fit/);
+    await page.locator(".retry").waitFor();
+    await page.getByText(/rules had no part in it/).click();
+    await page.locator(".conditions .fails", { hasText: "path matches /api/checkout" }).waitFor();
+    await story.getByRole("link").click();
+    await page.locator("main[data-view=keys] h2", { hasText: "user=curious" }).waitFor();
+  },
+
+  async "a mistake in a request is told"(test) {
+    const page = await test.open("#/playground");
+    await page.getByLabel("Header fields").fill("no colon");
+    await page.getByRole("button", { name: "Explain", exact: true }).click();
+    await page.getByText('Write header fields as NAME: VALUE, not "no colon".').waitFor();
+  },
+};
