@@ -10,6 +10,7 @@ mod history;
 mod keys;
 mod metrics;
 mod query;
+mod reloads;
 mod rules;
 mod status;
 mod top;
@@ -51,6 +52,7 @@ const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard),
     /api/history, \
     /api/keys/RULE/KEY, \
     /api/reload, \
+    /api/reloads, \
     /api/rules, \
     /api/status, \
     /api/top.";
@@ -180,10 +182,7 @@ impl ControlPlane {
             (AdminRoute::Top, _) if reads => or_refusal(self.top(head.uri.query())),
             (AdminRoute::History, _) if reads => or_refusal(self.history(head.uri.query())),
             (AdminRoute::Events, _) if reads => or_refusal(self.events(head)),
-            (
-                AdminRoute::Status | AdminRoute::Top | AdminRoute::History | AdminRoute::Events,
-                _,
-            ) => reply::method_not_allowed("GET, HEAD"),
+            (AdminRoute::Reloads, _) if reads => or_refusal(self.reloads(head.uri.query())),
             (AdminRoute::Rules, _) if reads => self.rules(),
             (AdminRoute::Rules, &Method::PUT) => self.put_rules(request.body.clone(), by).await,
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
@@ -194,6 +193,8 @@ impl ControlPlane {
             }
             (AdminRoute::Explain, _) => reply::method_not_allowed("POST"),
             (AdminRoute::Key(key), _) => self.key_by_method(key, request, by).await,
+            // The others only show.
+            _ => reply::method_not_allowed("GET, HEAD"),
         }
     }
 
@@ -250,6 +251,7 @@ enum AdminRoute<'a> {
     History,
     Explain,
     Events,
+    Reloads,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -264,6 +266,7 @@ impl AdminRoute<'_> {
             "/api/history" => AdminRoute::History,
             "/api/explain" => AdminRoute::Explain,
             "/api/events" => AdminRoute::Events,
+            "/api/reloads" => AdminRoute::Reloads,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),

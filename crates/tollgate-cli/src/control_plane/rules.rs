@@ -219,7 +219,7 @@ pub(super) fn origin(origin: &RulesOrigin) -> &'static str {
     }
 }
 
-fn changes_json(changes: &Changes) -> Value {
+pub(super) fn changes_json(changes: &Changes) -> Value {
     let Changes { added, removed, changed, fresh, unchanged, settings, overrides } = changes;
     let names = |names: &[std::sync::Arc<str>]| -> Vec<Value> {
         names.iter().map(|name| Value::from(&**name)).collect()

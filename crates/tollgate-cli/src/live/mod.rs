@@ -9,9 +9,11 @@ mod file_fingerprints;
 mod mounts;
 mod origin;
 mod peer_changes;
+mod reload_log;
 mod reloader;
 #[cfg(test)]
 mod tests;
+mod text_diff;
 mod watch;
 mod watched_paths;
 
@@ -41,6 +43,8 @@ use crate::telemetry::Logs;
 use debounce::{QUIET, QUIET_AFTER_RENAME};
 pub(crate) use origin::InitialRules;
 use peer_changes::PeerInbox;
+use reload_log::ReloadLog;
+pub(crate) use reload_log::{RecordedOutcome, ReloadRecord};
 use reloader::Reloader;
 
 /// Most requests that wait for the outcome of a reload; a further one gets [`BUSY`] at once.
@@ -69,6 +73,8 @@ struct LiveRulesState {
     peer_inbox: Mutex<PeerInbox>,
     /// Pending hints, one flag for each kind.
     hinted: [AtomicBool; 3],
+    /// The last attempts to replace the rules.
+    reloads: ReloadLog,
 }
 
 /// A message to the thread.
@@ -298,6 +304,7 @@ impl LiveRules {
             messages,
             peer_inbox: heard,
             hinted,
+            reloads: ReloadLog::default(),
         });
         (LiveRules { state: shared }, inbox)
     }
@@ -356,6 +363,18 @@ impl LiveRules {
     /// The current status; never blocks.
     pub(crate) fn status(&self) -> Arc<RulesStatus> {
         self.state.status.load_full()
+    }
+
+    /// The last attempts to replace the rules after the one with this number, the oldest first.
+    pub(crate) fn reloads_after(&self, number: u64) -> Vec<Arc<ReloadRecord>> {
+        self.state.reloads.after(number)
+    }
+
+    /// Records an attempt for [`reloads_after`](LiveRules::reloads_after).
+    fn record_reload(&self, at: Micros, cause: ReloadCause, outcome: &ReloadOutcome, diff: String) {
+        if let Some(outcome) = RecordedOutcome::of(outcome, diff) {
+            self.state.reloads.add(at, cause, self.status().version, outcome);
+        }
     }
 
     /// The rules in force and their status, consistently.

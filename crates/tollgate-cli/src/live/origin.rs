@@ -16,6 +16,7 @@ use tollgate_rules::{
 
 use super::RulesOrigin;
 use super::file_fingerprints::FileFingerprints;
+use super::text_diff::diff_sources;
 use super::watch::WatchSettings;
 use crate::cli::{CommandFailure, Report};
 use crate::settings::ServerSettings;
@@ -169,6 +170,16 @@ impl RulesContent {
         match Source::from_bytes("PUT /api/rules", text) {
             Ok(source) => RulesContent::Texts(vec![source.in_folder(folder)]),
             Err(diagnostic) => RulesContent::Unreadable(UnreadableFile(diagnostic)),
+        }
+    }
+
+    /// The difference from earlier content as text; empty if there is none that text could show.
+    pub(super) fn diff_from(&self, before: &RulesContent) -> String {
+        match (before, self) {
+            (RulesContent::Texts(before), RulesContent::Texts(now)) => diff_sources(before, now),
+            // A limit of the command line stays until a text replaces it.
+            (RulesContent::Limit(_), RulesContent::Texts(now)) => diff_sources(&[], now),
+            _ => String::new(),
         }
     }
 

@@ -325,10 +325,13 @@ impl Reloader {
         self.retry_overrides();
         self.retire(old);
         self.tried_named_files.clone_from(&made_of.named_files);
+        let diff = made_of.content.diff_from(&self.input_in_force.content);
         self.input_in_force = made_of;
         let version = self.live.status().version;
         self.log_loaded(&changes, diagnostics, (version, cause));
-        ReloadOutcome::Loaded { version, changes, warnings: text_of(diagnostics) }
+        let outcome = ReloadOutcome::Loaded { version, changes, warnings: text_of(diagnostics) };
+        self.live.record_reload(now, cause, &outcome, diff);
+        outcome
     }
 
     fn log_loaded(
@@ -381,7 +384,9 @@ impl Reloader {
         }
         fields.push(("errors", &errors));
         self.logs.error("the new rules are invalid, the old ones stay in force", &fields);
-        ReloadOutcome::Refused { diagnostics: text, errors }
+        let outcome = ReloadOutcome::Refused { diagnostics: text, errors };
+        self.live.record_reload(self.gatekeeper.now(), cause, &outcome, String::new());
+        outcome
     }
 
     /// Reports that the rules are already in force.
@@ -397,7 +402,11 @@ impl Reloader {
             let fields: [LogField<'_>; 2] = [("version", &version), ("cause", &cause)];
             self.logs.info("the rules are unchanged", &fields);
         }
-        ReloadOutcome::Unchanged { version }
+        let outcome = ReloadOutcome::Unchanged { version };
+        if is_news {
+            self.live.record_reload(self.gatekeeper.now(), cause, &outcome, String::new());
+        }
+        outcome
     }
 
     /// Reports that the files are valid again while rules that were put stay in force.

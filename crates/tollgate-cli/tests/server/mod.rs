@@ -34,6 +34,7 @@ mod metrics;
 mod missing_facts;
 mod reload;
 mod reload_load;
+mod reloads;
 mod reserve;
 mod rules;
 mod settings;

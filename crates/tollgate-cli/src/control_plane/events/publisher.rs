@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::hub::EventHub;
 use super::tick::tick_json;
+use crate::control_plane::reloads::reload_event_json;
 use crate::history::{SecondObserver, TrafficHistory, TrafficSampler, TrafficSecond};
 use crate::metrics::Metrics;
 
@@ -24,8 +25,11 @@ impl LiveTraffic {
 
     /// Starts the thread that adds the traffic of each second.
     pub(crate) fn start(&self) -> io::Result<TrafficSampler> {
-        let publisher =
-            EventPublisher { events: self.events.clone(), metrics: self.metrics.clone() };
+        let publisher = EventPublisher {
+            events: self.events.clone(),
+            metrics: self.metrics.clone(),
+            last_reload: 0,
+        };
         TrafficSampler::start(self.metrics.clone(), self.history.clone(), publisher)
     }
 
@@ -39,10 +43,16 @@ impl LiveTraffic {
 struct EventPublisher {
     events: Arc<EventHub>,
     metrics: Arc<Metrics>,
+    /// Number of the last reload that was published.
+    last_reload: u64,
 }
 
 impl SecondObserver for EventPublisher {
     fn second_over(&mut self, second: &TrafficSecond) {
+        for record in self.metrics.live.reloads_after(self.last_reload) {
+            self.events.publish("reload", &reload_event_json(&record).to_string());
+            self.last_reload = record.number;
+        }
         self.events.publish("tick", &tick_json(second, &self.metrics));
     }
 }
