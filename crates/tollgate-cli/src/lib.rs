@@ -9,6 +9,7 @@ mod cli;
 mod control_plane;
 mod credentials;
 mod data_plane;
+mod explanation_json;
 mod history;
 mod key_names;
 mod listener_table;
@@ -17,6 +18,7 @@ mod live;
 mod metrics;
 mod open_files;
 mod peer_instances;
+mod recent_refusals;
 #[allow(dead_code, reason = "the observer and the replay come next")]
 mod recording;
 mod refusal_log;

@@ -8,6 +8,7 @@ use tollgate_rules::stripes::StripedCounters;
 use tollgate_rules::{DecidedRequest, MissingFacts, RulesObserver, Verdict};
 
 use crate::key_names::KeyNames;
+use crate::recent_refusals::RecentRefusals;
 use crate::refusal_log::{MissingFactsLog, RefusalLog};
 use crate::telemetry::Logs;
 use crate::top::{CountedRequest, TopCallers, TopEntry, TopOrder};
@@ -22,6 +23,7 @@ const ALLOWED: usize = REASONS.len();
 pub(crate) struct ServerObserver {
     outcomes: StripedCounters<{ ALLOWED + 1 }>,
     top: TopCallers,
+    refusals: RecentRefusals,
     refusal_log: RefusalLog,
     missing_facts_log: MissingFactsLog,
 }
@@ -35,10 +37,11 @@ pub(crate) struct OutcomeCounts {
 }
 
 impl ServerObserver {
-    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> ServerObserver {
+    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>, started: Micros) -> ServerObserver {
         ServerObserver {
             outcomes: StripedCounters::default(),
             top: TopCallers::new(names.clone()),
+            refusals: RecentRefusals::new(names.clone(), started.as_u64()),
             refusal_log: RefusalLog::new(logs, names),
             missing_facts_log: MissingFactsLog::new(logs),
         }
@@ -49,6 +52,11 @@ impl ServerObserver {
         let mut refused = [0; REASONS.len()];
         refused.copy_from_slice(&sums[..ALLOWED]);
         OutcomeCounts { allowed: sums[ALLOWED], refused }
+    }
+
+    /// The requests that were refused last.
+    pub(crate) fn refusals(&self) -> &RecentRefusals {
+        &self.refusals
     }
 
     /// The heaviest callers of the last minute or two, the heaviest first.
@@ -80,10 +88,11 @@ impl RulesObserver for ServerObserver {
                 self.refusal_log.log_refusal(decided, one, reason.unwrap_or_default());
             }
         }
-        if let Some(reason) = reason
-            && !by_a_rule
-        {
-            self.refusal_log.log_without_rule(decided, reason);
+        if let Some(reason) = reason {
+            self.refusals.record(decided);
+            if !by_a_rule {
+                self.refusal_log.log_without_rule(decided, reason);
+            }
         }
     }
 

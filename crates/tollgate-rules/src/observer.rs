@@ -29,6 +29,7 @@ pub trait RulesObserver: Send + Sync {
 pub struct DecidedRequest<'a> {
     plan: &'a RequestPlan<'a>,
     decision: &'a Decision,
+    outcomes: &'a [Outcome],
     rule_verdicts: &'a [RuleVerdict<'a>],
 }
 
@@ -78,7 +79,8 @@ impl<'a> DecidedRequest<'a> {
         if !plan.zero_limits.is_empty() {
             add_zero_limits(verdicts, plan, decision.allowed());
         }
-        DecidedRequest { plan, decision, rule_verdicts: verdicts }
+        let outcomes = entries.outcomes();
+        DecidedRequest { plan, decision, outcomes, rule_verdicts: verdicts }
     }
 
     /// The time of the decision.
@@ -99,6 +101,19 @@ impl<'a> DecidedRequest<'a> {
     /// The facts of the request; `None` for descriptors.
     pub fn facts(&self) -> Option<&'a Facts<'a>> {
         self.plan.facts
+    }
+
+    pub(crate) fn plan(&self) -> &'a RequestPlan<'a> {
+        self.plan
+    }
+
+    pub(crate) fn decision(&self) -> &'a Decision {
+        self.decision
+    }
+
+    /// The outcome of each limit of the plan; none if no limit was asked.
+    pub(crate) fn outcomes(&self) -> &'a [Outcome] {
+        self.outcomes
     }
 
     /// The rules that were asked.

@@ -257,7 +257,7 @@ impl ControlPlane {
 }
 
 /// An override as JSON; `run_time` tells if it was set at run time.
-pub(super) fn override_json(other: &Override, run_time: bool) -> Value {
+pub(crate) fn override_json(other: &Override, run_time: bool) -> Value {
     json!({
         "limits": limit_texts(other),
         "until": other.until.map(|until| timestamp(until).to_string()),

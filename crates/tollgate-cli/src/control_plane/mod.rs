@@ -10,11 +10,14 @@ mod history;
 mod keys;
 mod metrics;
 mod query;
+mod refusals;
 mod reloads;
 mod rules;
 mod status;
 mod top;
 mod unique_json;
+
+pub(crate) use keys::override_json;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,6 +54,7 @@ const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard),
     /api/explain, \
     /api/history, \
     /api/keys/RULE/KEY, \
+    /api/refusals, \
     /api/reload, \
     /api/reloads, \
     /api/rules, \
@@ -189,9 +193,11 @@ impl ControlPlane {
             (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
             (AdminRoute::Reload, _) => reply::method_not_allowed("POST"),
             (AdminRoute::Explain, &Method::POST) => {
-                self.explain_request(head.uri.query(), request.body).await
+                or_refusal(self.explain_request(head.uri.query(), request.body).await)
             }
-            (AdminRoute::Explain, _) => reply::method_not_allowed("POST"),
+            (AdminRoute::Explain, _) if reads => or_refusal(self.explain_refusal(head.uri.query())),
+            (AdminRoute::Explain, _) => reply::method_not_allowed("GET, HEAD, POST"),
+            (AdminRoute::Refusals, _) if reads => or_refusal(self.refusals(head.uri.query())),
             (AdminRoute::Key(key), _) => self.key_by_method(key, request, by).await,
             // The others only show.
             _ => reply::method_not_allowed("GET, HEAD"),
@@ -252,6 +258,7 @@ enum AdminRoute<'a> {
     Explain,
     Events,
     Reloads,
+    Refusals,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -267,6 +274,7 @@ impl AdminRoute<'_> {
             "/api/explain" => AdminRoute::Explain,
             "/api/events" => AdminRoute::Events,
             "/api/reloads" => AdminRoute::Reloads,
+            "/api/refusals" => AdminRoute::Refusals,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::SystemClock;
+use tollgate::{Clock, SystemClock};
 use tollgate_rules::RuleSet;
 
 use super::cannot_start;
@@ -39,7 +39,7 @@ impl DecisionCore {
         let store = ServerStore::open(settings, shared, logs).map_err(CommandFailure::Input)?;
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
-        let observer = Arc::new(ServerObserver::new(logs, names.clone()));
+        let observer = Arc::new(ServerObserver::new(logs, names.clone(), SystemClock.now()));
         let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);
         let gatekeeper = Arc::new(gatekeeper.observed_by(observer.clone()));
         let peers = PeerInstances::default();

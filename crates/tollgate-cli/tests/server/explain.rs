@@ -37,6 +37,12 @@ impl ExplainFixture {
         TestHttpClient::connect(self.server.admin()).request(method, path, &headers, body)
     }
 
+    fn get(&self, path: &str) -> Value {
+        let answer = self.send("GET", path, "");
+        assert_eq!(answer.status, 200, "{path} {answer:?}");
+        answer.json()
+    }
+
     fn explain(&self, body: &Value) -> Value {
         let answer = self.send("POST", "/api/explain", &body.to_string());
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -118,5 +124,91 @@ fn requests_that_say_too_little_or_too_much_are_answered() {
     ];
     for (method, path, body, status) in bad {
         assert_eq!(fixture.send(method, path, body).status, status, "{method} {path} {body}");
+    }
+}
+
+/// Sends a check again until it is refused.
+fn refuse(fixture: &ExplainFixture, body: &Value) -> Value {
+    for _ in 0..1_000 {
+        let decision = fixture.server.check(&body.to_string());
+        if decision["allowed"] == false {
+            return decision;
+        }
+    }
+    panic!("never refused: {body}");
+}
+
+#[test]
+fn a_refusal_is_recorded_and_explained_later() {
+    let fixture = ExplainFixture::start(RULES, &[]);
+    let body = json!({ "path": "/search/?token=hidden", "method": "GET", "ip": "192.0.2.1", "user": "anna",
+        "api_key": "topsecret-two", "headers": { "authorization": "Bearer hidden", "x-user": "anna" } });
+    let decision = refuse(&fixture, &body);
+    let told = fixture.get("/api/refusals");
+    assert_eq!(told["not_recorded"], 0);
+    let [one] = &told["refusals"].as_array().unwrap()[..] else { panic!("{told:#}") };
+    for member in ["rule", "limit", "retry_after_ms", "reason", "decided_by"] {
+        assert_eq!(one[member], decision[member], "{member}: {one:#}");
+    }
+    assert_eq!((&one["key"], &one["cost"]), (&json!("user=anna"), &json!(1)));
+    assert_eq!((&one["method"], &one["path"]), (&json!("GET"), &json!("/search")));
+    let story = fixture.get(&format!("/api/explain?refusal={}", one["id"].as_str().unwrap()));
+    assert_eq!(story["refusal"], one["id"]);
+    assert_eq!((&story["at"], &story["decision"]["rule"]), (&one["at"], &one["rule"]));
+    for member in ["allowed", "remaining", "max", "reset_after_ms", "retry_after_ms"] {
+        assert_eq!(story["decision"][member], decision[member], "{member}: {story:#}");
+    }
+    let search = rule(&story, "search");
+    assert_eq!(search["result"], "refused");
+    assert_eq!(search["key"]["hash"], one["hash"]);
+    assert!(search["conditions"].as_array().unwrap().iter().all(|one| one["holds"] == true));
+    assert!(search["limits"][0]["arithmetic"].as_str().unwrap().contains("needs 1: refused, "));
+    for text in [story.to_string(), told.to_string()] {
+        assert!(!text.contains("hidden") && !text.contains("topsecret"), "{text}");
+    }
+    assert_eq!(fixture.get("/api/refusals?rule=any")["refusals"], json!([]));
+    assert_eq!(fixture.get("/api/refusals?rule=search&n=1")["refusals"][0]["id"], one["id"]);
+}
+
+#[test]
+fn a_flood_is_sampled_and_the_rest_is_counted() {
+    let rules: String = (0..40)
+        .map(|number| format!("  - {{ name: r{number}, match: {{ path: /p{number} }}, key: '{{user}}', limits: [1/day] }}\n"))
+        .collect();
+    let fixture = ExplainFixture::start(&format!("rules:\n{rules}"), &[]);
+    let path = |number: usize| json!({ "path": format!("/p{}", number % 40), "user": "a" });
+    let batch = |from: usize| {
+        let checks: Vec<Value> = (from..from + 1_000).map(path).collect();
+        let answer = fixture.server.post("/v1/check/batch", &Value::from(checks).to_string());
+        assert_eq!(answer.status, 200);
+    };
+    batch(0);
+    let told = fixture.get("/api/refusals?n=500");
+    let recorded = told["refusals"].as_array().unwrap().len() as u64;
+    assert_eq!(recorded + told["not_recorded"].as_u64().unwrap(), 1_000 - 40, "{told:#}");
+    assert!((1..=150).contains(&recorded), "{recorded} of a flood of a moment");
+}
+
+#[test]
+fn questions_about_refusals_are_checked() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "tokens", "0123456789abcdef0123456789abcdef\n");
+    let fixture = ExplainFixture::start(RULES, &[]);
+    for (path, status) in [
+        ("/api/refusals?m=1", 400),
+        ("/api/refusals?n=0", 400),
+        ("/api/refusals?n=501", 400),
+        ("/api/explain", 400),
+        ("/api/explain?id=1", 400),
+        ("/api/explain?refusal=1-1", 404),
+    ] {
+        assert_eq!(fixture.send("GET", path, "").status, status, "{path}");
+    }
+    assert_eq!(fixture.send("POST", "/api/refusals", "").status, 405);
+    let fixture = ExplainFixture::start(RULES, &["--admin-token-file", text(&tokens)]);
+    for (method, path) in
+        [("GET", "/api/refusals"), ("GET", "/api/explain?refusal=1"), ("POST", "/api/explain")]
+    {
+        assert_eq!(fixture.send(method, path, "").status, 401, "{method} {path}");
     }
 }

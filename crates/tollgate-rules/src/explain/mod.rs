@@ -4,19 +4,24 @@
 //! ```text
 //! facts ─▶ rehearsal.rs      decides on the present states, and charges nothing
 //!       ─▶ rule_reasons.rs   which rules apply, and why the others do not
+//!            applied_rule.rs     key, tier, cost and limits of those that do
 //!            condition_text.rs   each condition with the value that was found
 //!            limit_text.rs       the arithmetic of each algorithm; level.rs, wait_text.rs
 //!       ─▶ retry_text.rs     what the same request would see later
 //!       ─▶ summary.rs        all of it in a sentence
 //! ```
 //!
+//! `refusal_explanation.rs` explains a refusal that observers see, from what was decided then.
 //! Credentials are never part of an explanation: see `secrets.rs`.
 
+mod applied_rule;
 mod condition_text;
 mod explained_facts;
+mod explained_verdict;
 mod instant_text;
 mod level;
 mod limit_text;
+mod refusal_explanation;
 mod rehearsal;
 mod retry_text;
 mod rule_reasons;
@@ -33,8 +38,10 @@ use tollgate::{Clock, DecidedBy, Micros, Now, Wait};
 use crate::answer::Answer;
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::rule_set::Override;
+use explained_verdict::ExplainedVerdict;
 
 pub use level::LimitLevel;
+pub use refusal_explanation::RefusalExplanation;
 pub use rule_reasons::RULES_LISTED_MAX;
 
 /// The explanation of one request.
@@ -251,14 +258,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (reasons, decided, skipped) = {
             let plan = Box::new(crate::plan::RequestPlan::new(&rules, ask, now.instant()));
             let rehearsal = self.rehearse(&plan, now).await;
-            let reasons = rule_reasons::explain_rules(self, &plan, ask, &rehearsal, now.instant());
+            let reasons = rule_reasons::explain_rules(self, &plan, &ask.facts, &rehearsal);
             let skipped = plan.skipped;
             (reasons, rehearsal.decided, skipped)
         };
         let facts = explained_facts::explain_facts(&rules, &ask.facts);
         let answer = Answer::new(rules, decided, skipped);
-        let retry = retry_text::explain_retry(&answer);
-        let summary = summary::summary(&answer, &reasons.rules);
+        let verdict = ExplainedVerdict::of_answer(&answer);
+        let retry = retry_text::explain_retry(&verdict);
+        let summary = summary::summary(&verdict, &reasons.rules);
         let (rules, rules_not_listed) = (reasons.rules, reasons.not_listed);
         Explanation { answer, summary, facts, rules, rules_not_listed, retry }
     }

@@ -2,16 +2,15 @@
 
 use tollgate::Refusal;
 
-use crate::answer::Answer;
-
 use super::ExplainedRetry;
+use super::explained_verdict::ExplainedVerdict;
 use super::instant_text::instant_text;
 use super::wait_text::wait_text;
 
 /// The next try of a refused request; `None` if the request is admitted.
-pub(super) fn explain_retry(answer: &Answer) -> Option<ExplainedRetry> {
-    let refusal = answer.refusal()?;
-    let after = answer.retry_after();
+pub(super) fn explain_retry(verdict: &ExplainedVerdict<'_>) -> Option<ExplainedRetry> {
+    let refusal = verdict.refusal?;
+    let after = verdict.retry_after;
     if after.is_never() {
         let text = match refusal {
             Refusal::NeverFits => "No wait helps: the cost is above what the limit holds.",
@@ -20,8 +19,8 @@ pub(super) fn explain_retry(answer: &Answer) -> Option<ExplainedRetry> {
         };
         return Some(ExplainedRetry { after, at: None, allowed: false, text: text.into() });
     }
-    let at = answer.at().after(after);
-    let (wait, time) = (wait_text(after), instant_text(at, answer.at()));
+    let at = verdict.at.after(after);
+    let (wait, time) = (wait_text(after), instant_text(at, verdict.at));
     let (allowed, text) = match refusal {
         Refusal::StoreUnavailable => {
             (false, format!("In {wait}, at {time}, the store may be back."))

@@ -2,19 +2,18 @@
 
 use tollgate::{Refusal, Wait};
 
-use crate::answer::Answer;
-
+use super::explained_verdict::ExplainedVerdict;
 use super::wait_text::wait_text;
 use super::{ExplainedRule, RuleResult};
 
 /// The decision and its reason, in one sentence.
-pub(super) fn summary(answer: &Answer, rules: &[ExplainedRule]) -> String {
-    if let Some(missing) = answer.unanswered() {
+pub(super) fn summary(verdict: &ExplainedVerdict<'_>, rules: &[ExplainedRule]) -> String {
+    if let Some(missing) = &verdict.missing_facts {
         return format!("Not decided: {missing}.");
     }
-    let Some(refusal) = answer.refusal() else { return admitted(answer, rules) };
-    let by = answer.binding().map(|one| (one.rule, one.limit));
-    let wait = || match answer.retry_after() {
+    let Some(refusal) = verdict.refusal else { return admitted(verdict, rules) };
+    let by = verdict.binding;
+    let wait = || match verdict.retry_after {
         Wait::NEVER => String::new(),
         wait => format!(" for {}", wait_text(wait)),
     };
@@ -24,7 +23,7 @@ pub(super) fn summary(answer: &Answer, rules: &[ExplainedRule]) -> String {
             format!("Refused by {rule} ({limit}): {arithmetic}.")
         }
         (Refusal::NeverFits, Some((rule, limit))) => {
-            format!("Refused by {rule} ({limit}): the cost is above {}.", answer.capacity())
+            format!("Refused by {rule} ({limit}): the cost is above {}.", verdict.capacity)
         }
         (Refusal::Blocked, Some((rule, _))) => {
             format!("Refused by {rule}: the caller is blocked{}.", wait())
@@ -43,19 +42,19 @@ pub(super) fn summary(answer: &Answer, rules: &[ExplainedRule]) -> String {
     }
 }
 
-fn admitted(answer: &Answer, rules: &[ExplainedRule]) -> String {
-    let Some(binding) = answer.binding() else {
+fn admitted(verdict: &ExplainedVerdict<'_>, rules: &[ExplainedRule]) -> String {
+    let Some((rule, limit)) = verdict.binding else {
         return match rules.iter().find(|one| one.result == RuleResult::Exempt) {
-            Some(one) => format!("Allowed: {}.", one.why),
+            Some(one) => format!("Allowed. {}", one.why),
             None => "Allowed: no enforced rule applies.".into(),
         };
     };
-    let after = match answer.delay() {
+    let after = match verdict.delay {
         Wait::ZERO => String::new(),
         delay => format!(" after {}", wait_text(delay)),
     };
-    let (left, max) = (answer.remaining(), answer.capacity());
-    format!("Allowed{after}: {left} of {max} left under {} ({}).", binding.rule, binding.limit)
+    let (left, max) = (verdict.remaining, verdict.capacity);
+    format!("Allowed{after}: {left} of {max} left under {rule} ({limit}).")
 }
 
 /// The arithmetic of the limit that refuses.

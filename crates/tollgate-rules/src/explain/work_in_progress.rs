@@ -3,25 +3,26 @@
 
 use std::time::Duration;
 
-use tollgate::{Clock, DecidedBy, KeyBuf, Wait};
+use tollgate::{Clock, DecidedBy, Wait};
 
 use crate::gatekeeper::{Gatekeeper, InfallibleStore};
+use crate::observer::RuleVerdict;
 use crate::rule::{Mode, Rule};
 
 use super::wait_text::wait_text;
-use super::{ExplainedLimit, ExplainedRule};
+use super::{ExplainedLimit, ExplainedRule, RuleResult};
 
 /// Adds the `concurrency` of a rule to its limits, and its queue to its reason.
 pub(super) fn add_bounds<S: InfallibleStore, C: Clock>(
     gatekeeper: &Gatekeeper<S, C>,
     entry: &mut ExplainedRule,
     rule: &Rule,
-    key: &KeyBuf,
 ) {
+    let Some(key) = entry.key.as_ref().and_then(|key| key.caller.clone()) else { return };
     let enforced = matches!(rule.mode, Mode::Enforce | Mode::Share(_))
-        && rule.mode.enforces(&rule.name, key)
+        && rule.mode.enforces(&rule.name, &key)
         && !rule.soft;
-    if let Some((in_flight, max)) = gatekeeper.reservations.work_in_progress(rule, key) {
+    if let Some((in_flight, max)) = gatekeeper.reservations.work_in_progress(rule, &key) {
         let text = rule.concurrency.as_ref().map_or("", |one| &one.text);
         let mut one = work_limit(text, in_flight, max);
         one.enforced = enforced;
@@ -31,6 +32,13 @@ pub(super) fn add_bounds<S: InfallibleStore, C: Clock>(
         let queue = fair_queue_text(fair.wait);
         entry.why = format!("{} {queue}", entry.why);
     }
+}
+
+/// Shows the bound on work in progress that refused a request.
+pub(super) fn refusing_bound(rules: &mut [ExplainedRule], refusing: &RuleVerdict<'_>) {
+    let Some(entry) = rules.iter_mut().find(|one| *one.name == *refusing.rule.name) else { return };
+    entry.result = RuleResult::Refused;
+    entry.why = format!("{}: no more fits.", refusing.limit);
 }
 
 fn work_limit(text: &str, in_flight: u32, max: u32) -> ExplainedLimit {
