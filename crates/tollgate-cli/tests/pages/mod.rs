@@ -48,6 +48,7 @@ pages! {
     "README.md" => readme,
     "crates/tollgate-cli/README.md" => readme_of_the_command,
     "docs/guides/gateway.md" => guides_gateway,
+    "docs/concepts/mental-models.md" => concepts_mental_models,
     "docs/guides/identity.md" => guides_identity,
     "docs/guides/monitoring.md" => guides_monitoring,
     "docs/guides/redis-protocol.md" => guides_redis_protocol,
