@@ -25,6 +25,9 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
     RequiredProgram { probe: "npm --version", package: "npm" },
     // A browser as a client of WebSockets.
     RequiredProgram { probe: "chromium --version", package: "chromium" },
+    // Loads beside those of `bench`, and a terminal for `top`.
+    RequiredProgram { probe: "which wrk", package: "wrk" },
+    RequiredProgram { probe: "tmux -V", package: "tmux" },
     // Without Java, which is left to the machine: 12 MB against 300.
     RequiredProgram {
         probe: "test -e /usr/share/java/tomcat10-embed-core.jar",

@@ -5,34 +5,44 @@
 
 use std::io::{self, Write};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use connection::LoadPeer;
 use keys::{KEYS_MAX, KeySampler, parse_exponent};
 use load::{LoadPlan, LoadProgress, run_load};
+use progress::ProgressDrawer;
 use report::LoadReport;
 use request::RequestArgs;
 use schedule::{LoadSchedule, parse_rate};
 use target::LoadTarget;
+use timeline::timeline;
 
+use super::client::authorization;
 use super::{CommandFailure, Report};
 use crate::settings::parse_duration;
 
 mod connection;
+mod grpc_connection;
 mod http_connection;
 mod keys;
 mod load;
+mod progress;
 mod record;
 mod report;
 mod request;
+mod resp_connection;
 mod schedule;
 mod target;
+mod timeline;
 
 const EXAMPLES: &str = "\
 Targets
   http://127.0.0.1:8080          checks: POST /v1/check for user bench-0, bench-1, …
   http://127.0.0.1:8000/search   any URL, such as one of the gateway
+  redis://127.0.0.1:6380         commands of Redis: TG.CHECK, or with --throttle CL.THROTTLE
+  grpc://127.0.0.1:8081          Envoy's rate limit service
 
 Examples
   5,000 checks per second for 10 s, by 1,000 callers of whom few send most:
@@ -40,6 +50,9 @@ Examples
 
   Requests through the gateway, each caller with a key of its own:
     tollgate bench --target http://127.0.0.1:8000/search --header x-api-key={key}
+
+  As a Redis client that brings its own limit:
+    tollgate bench --target redis://127.0.0.1:6380 --throttle '15 30 60'
 
 Exit code
   0 there was at least one answer, 1 there was none, 2 invalid command line.";
@@ -51,7 +64,7 @@ Exit code
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "More, with examples: tollgate bench --help")]
 pub(crate) struct Args {
-    /// URL to send requests to: http://HOST:PORT, or http://HOST:PORT/PATH
+    /// URL to send requests to: http://HOST:PORT, http://HOST:PORT/PATH, redis://HOST:PORT or grpc://HOST:PORT
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     target: LoadTarget,
 
@@ -78,6 +91,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
 
+    /// File with the server's token
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_TOKEN_FILE",
+        visible_alias = "auth-token-file"
+    )]
+    token_file: Option<PathBuf>,
+
     /// Longest wait for one answer
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
@@ -99,9 +121,12 @@ fn key_count(text: &str) -> Result<NonZeroU64, String> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let plan = args.plan()?;
-    let ignores_key = plan.peer.request.ignores_key;
+    let ignores_key = plan.peer.request.ignores_key();
     let progress = Arc::new(LoadProgress::default());
-    let record = run_load(plan, progress).map_err(|problem| args.no_connection(&problem))?;
+    let drawer = ProgressDrawer::start(progress.clone(), plan.schedule.requests());
+    let record = run_load(plan, progress);
+    drop(drawer);
+    let record = record.map_err(|problem| args.no_connection(&problem))?;
     let report = LoadReport {
         target: &args.target,
         rate_per_s: args.rate,
@@ -110,7 +135,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         keys: if ignores_key { 1 } else { args.keys.get() },
         record: &record,
     };
-    let text = if args.json { report.json_text() } else { report.human_text() };
+    let text = match args.json {
+        true => report.json_text(),
+        false => report.human_text() + "\n" + &timeline(&record, args.duration),
+    };
     io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
     if record.answered() > 0 { Ok(()) } else { Err(args.no_answers(&report)) }
 }
@@ -121,13 +149,16 @@ impl Args {
         let usage = |problem: String| CommandFailure::Usage(Report::new(problem));
         let schedule = LoadSchedule::new(self.rate, self.duration).map_err(usage)?;
         let request = self.request.request(&self.target).map_err(usage)?;
+        let authorization =
+            self.token_file.as_deref().map(|path| authorization(path, "--token-file"));
+        let authorization = authorization.transpose().map_err(CommandFailure::Input)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime
             .map_err(|error| CommandFailure::Input(Report::new(format!("no runtime: {error}"))))?;
         let address = runtime.block_on(self.target.resolve(self.allow_remote));
         let address = address.map_err(CommandFailure::Input)?;
         Ok(LoadPlan {
-            peer: LoadPeer { target: self.target.clone(), address, request },
+            peer: LoadPeer { target: self.target.clone(), address, request, authorization },
             schedule,
             connections: self.connections.into(),
             keys: KeySampler::new(self.keys.get(), self.zipf),

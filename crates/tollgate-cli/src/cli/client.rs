@@ -3,6 +3,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use server_url::ServerUrl;
+
+use super::Report;
 
 pub(crate) mod listener;
 mod server_url;
@@ -151,6 +154,11 @@ fn io_error(error: &hyper::Error) -> io::Error {
         io::ErrorKind::InvalidInput => not_http(),
         kind => io::Error::new(kind, cause.to_string()),
     }
+}
+
+/// The value of the `authorization` header field with the token of a file, which `option` named.
+pub(crate) fn authorization(path: &Path, option: &str) -> Result<HeaderValue, Report> {
+    token::BearerToken::read(path, option).map(|token| token.field())
 }
 
 /// Encodes any text as one segment of a path.

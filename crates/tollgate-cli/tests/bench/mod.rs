@@ -2,8 +2,12 @@
 
 use serde_json::Value;
 use tempfile::tempdir;
+use testkit::peers::Upstream;
 
+use crate::gateway::gateway_process::GatewayProcess;
 use crate::harness::{TollgateProcess, file, run, text};
+
+mod stall;
 
 /// Runs a load and returns its JSON.
 fn load(args: &[&str]) -> Value {
@@ -28,7 +32,7 @@ fn a_load_of_checks_is_counted_by_its_answers() {
     let slots = json["over_time"]["refused"].as_array().expect("a list");
     assert_eq!(slots.iter().filter_map(Value::as_u64).sum::<u64>(), 150);
     for latencies in [&json["corrected_us"], &json["service_us"]] {
-        let in_order = ["p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"];
+        let in_order = ["p50", "p75", "p90", "p95", "p99", "p99_9", "p99_99", "max"];
         let in_order = in_order.map(|name| latencies[name].as_u64().expect(name));
         assert!(in_order.is_sorted() && in_order[0] > 0, "{json}");
     }
@@ -37,6 +41,52 @@ fn a_load_of_checks_is_counted_by_its_answers() {
     for part in ["400 requests per second to http://127.0.0.1:", "  200 ", "99.99 %", "schedule"] {
         assert!(people.stdout.contains(part), "{part}: {}", people.stdout);
     }
+}
+
+#[test]
+fn every_protocol_gets_the_same_decisions() {
+    let directory = tempdir().unwrap();
+    let tokens = file(directory.path(), "tokens", "0123456789abcdef0123456789abcdef\n");
+    let limit = ["--limit", "5/hour burst 5", "--auth-token-file", text(&tokens)];
+    // the protocol, the target, further options
+    let rows: [(&str, fn(&TollgateProcess) -> String, &[&str]); 4] = [
+        ("check", |server| format!("http://{}", server.http()), &["--path", "/a"]),
+        ("resp", |server| format!("redis://{}", server.resp()), &["--header", "x-a={key}"]),
+        ("resp", |server| format!("redis://{}", server.resp()), &["--throttle", "4 5 3600"]),
+        ("grpc", |server| format!("grpc://{}", server.grpc()), &["--entry", "user=a-{key}"]),
+    ];
+    let options = ["--rate", "400/s", "--duration", "500ms", "--keys", "10", "--connections", "5"];
+    for (protocol, target, more) in rows {
+        let server = TollgateProcess::start(&limit);
+        let own = ["--target", &target(&server), "--token-file", text(&tokens)];
+        let json = load(&[&own, &options[..], more].concat());
+        let counts = ["answered", "allowed", "refused", "failed"].map(|name| json[name].as_u64());
+        assert_eq!(counts, [200, 50, 150, 0].map(Some), "{more:?}: {json}");
+        assert_eq!(json["protocol"], protocol);
+        let short = ["--rate", "50/s", "--duration", "100ms"];
+        let without = run(&[&["bench"], &own[..2], &short].concat());
+        assert_eq!(without.code, Some(1), "no token: {without:?}");
+    }
+}
+
+#[test]
+fn a_load_passes_the_gateway() {
+    let upstream = Upstream::start();
+    let rules = "
+identify: { user: { header: x-user } }
+rules: [{ name: each, key: '{user}', limits: [{ rate: 5/hour, burst: 5 }] }]
+";
+    let gateway = GatewayProcess::start(upstream.address(), rules);
+    let target = format!("http://{}/search?by={{key}}", gateway.address());
+    let options = ["--rate", "400/s", "--duration", "500ms", "--keys", "10"];
+    let own = ["--target", &target, "--header", "x-user={key}"];
+    let json = load(&[&own, &options[..]].concat());
+    let counts = ["answered", "allowed", "refused", "failed"].map(|name| json[name].as_u64());
+    assert_eq!(counts, [200, 50, 150, 0].map(Some), "{json}");
+    assert_eq!((&json["protocol"], &json["keys"]), (&"url".into(), &10.into()));
+    let requests = upstream.take_requests();
+    assert_eq!(requests.len(), 50);
+    assert!(requests.iter().all(|request| request.target.starts_with("/search?by=bench-")));
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod corpus;
 mod corpus_reader;
 mod fair;
 mod front;
-mod gateway_process;
+pub(crate) mod gateway_process;
 mod grpc;
 mod hang_ups;
 mod http2_abuse;

@@ -3,17 +3,18 @@
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 
-use http::header::{HOST, HeaderValue};
+use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::{Request, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::connection::LoadPeer;
 use super::record::LoadOutcome;
+use super::request::HttpLoadRequest;
 use crate::cli::human_output::printable;
 
 /// Bytes of an error's body that are kept for its message.
@@ -22,25 +23,31 @@ const ERROR_BYTES_MAX: usize = 1_024;
 /// A connection that stays open.
 pub(super) struct HttpLoadConnection {
     sender: http1::SendRequest<String>,
+    request: Arc<HttpLoadRequest>,
+    host: HeaderValue,
+    authorization: Option<HeaderValue>,
 }
 
 impl HttpLoadConnection {
-    pub(super) async fn open(peer: &LoadPeer) -> Result<HttpLoadConnection, String> {
-        let stream = TcpStream::connect(peer.address).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
+    pub(super) async fn open(
+        peer: &LoadPeer,
+        request: Arc<HttpLoadRequest>,
+    ) -> Result<HttpLoadConnection, String> {
+        let handshake = http1::handshake(TokioIo::new(peer.connect().await?)).await;
         let (sender, connection) = handshake.map_err(|error| error_text(&error))?;
         // Its errors reach the requests as well.
         tokio::spawn(connection);
-        Ok(HttpLoadConnection { sender })
+        let host = HeaderValue::from_str(&peer.target.authority);
+        let host = host.map_err(|error| error.to_string())?;
+        Ok(HttpLoadConnection { sender, request, host, authorization: peer.authorization.clone() })
     }
 
-    pub(super) async fn send(&mut self, peer: &LoadPeer, key: &str) -> Result<LoadOutcome, String> {
-        // The server may close a connection between two requests; that is not an error.
-        if self.sender.ready().await.is_err() {
-            *self = HttpLoadConnection::open(peer).await?;
-        }
-        let request = http_request(peer, key).map_err(|error| error.to_string())?;
+    pub(super) async fn is_ready(&mut self) -> bool {
+        self.sender.ready().await.is_ok()
+    }
+
+    pub(super) async fn send(&mut self, key: &str) -> Result<LoadOutcome, String> {
+        let request = self.http_request(key).map_err(|error| error.to_string())?;
         let response = self.sender.send_request(request).await;
         let response = response.map_err(|error| error_text(&error))?;
         let status = response.status();
@@ -51,18 +58,21 @@ impl HttpLoadConnection {
             status => LoadOutcome::Failed(status_text(status, &body)),
         })
     }
-}
 
-fn http_request(peer: &LoadPeer, key: &str) -> http::Result<Request<String>> {
-    let request = &peer.request;
-    let mut head = Request::builder()
-        .method(&request.method)
-        .uri(request.path.with(key))
-        .header(HOST, HeaderValue::from_str(&peer.target.authority)?);
-    for (name, value) in &request.headers {
-        head = head.header(name, HeaderValue::try_from(value.with(key))?);
+    fn http_request(&self, key: &str) -> http::Result<Request<String>> {
+        let request = &self.request;
+        let mut head = Request::builder()
+            .method(&request.method)
+            .uri(request.path.with(key))
+            .header(HOST, self.host.clone());
+        if let Some(authorization) = &self.authorization {
+            head = head.header(AUTHORIZATION, authorization.clone());
+        }
+        for (name, value) in &request.headers {
+            head = head.header(name, HeaderValue::try_from(value.with(key))?);
+        }
+        head.body(request.body.with(key))
     }
-    head.body(request.body.with(key))
 }
 
 /// Reads a body to its end and returns its beginning.

@@ -158,14 +158,18 @@ async fn drive(
 
 /// Sends one request, over a new connection if there is none.
 async fn ask(peer: &LoadPeer, connection: &mut Option<BenchConnection>, key: &str) -> LoadOutcome {
-    let mut open = match connection.take() {
+    let kept = match connection.take() {
+        Some(mut open) => open.is_ready().await.then_some(open),
+        None => None,
+    };
+    let mut open = match kept {
         Some(open) => open,
         None => match BenchConnection::open(peer).await {
             Ok(open) => open,
             Err(error) => return LoadOutcome::Failed(format!("cannot connect: {error}")),
         },
     };
-    match open.send(peer, key).await {
+    match open.send(key).await {
         Ok(outcome) => {
             *connection = Some(open);
             outcome

@@ -10,8 +10,9 @@ use super::target::LoadTarget;
 use crate::cli::human_output::{printable, table};
 
 /// Percentiles that are shown: the name in JSON, the name for people, and the part of all answers.
-const PERCENTILES: [(&str, &str, f64); 6] = [
+const PERCENTILES: [(&str, &str, f64); 7] = [
     ("p50", "50 %", 0.5),
+    ("p75", "75 %", 0.75),
     ("p90", "90 %", 0.9),
     ("p95", "95 %", 0.95),
     ("p99", "99 %", 0.99),
@@ -225,6 +226,7 @@ mod tests {
              Latency from the time of the schedule, and from the moment of sending:\n\n\
              \x20          schedule  sending\n\
              \x20 50 %     2.000 ms  2.000 ms\n\
+             \x20 75 %     2.000 ms  2.000 ms\n\
              \x20 90 %     2.000 ms  2.000 ms\n\
              \x20 95 %     2.000 ms  2.000 ms\n\
              \x20 99 %     2.000 ms  2.000 ms\n\

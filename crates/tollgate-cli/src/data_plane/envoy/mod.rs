@@ -7,14 +7,14 @@
 pub(crate) mod code;
 pub(super) mod json;
 pub(crate) mod messages;
+pub(crate) mod protobuf_reader;
+pub(crate) mod protobuf_writer;
 pub(crate) mod response;
 
 mod call;
 mod deadline;
 mod frame;
 mod health;
-mod protobuf_reader;
-mod protobuf_writer;
 mod service;
 
 use std::net::SocketAddr;
