@@ -120,7 +120,7 @@ impl RespLoadConnection {
 #[derive(Debug)]
 enum RespElement {
     Number(i64),
-    /// So many elements follow.
+    /// A list of this length, whose elements follow.
     List(usize),
     Error(String),
     /// A text or null.
