@@ -14,6 +14,7 @@
 mod commands;
 mod compare;
 mod markdown;
+mod mistakes;
 mod session;
 mod shell;
 
@@ -77,22 +78,26 @@ fn blocks_of(page: &str) -> Vec<PageBlock> {
 
 /// Runs a page and reports everything that differs.
 fn run_page(page: &str) {
-    let blocks = blocks_of(page);
+    let problems = problems_of(&blocks_of(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let told = |(line, problem)| format!("{page}:{line}: {problem}\n");
+    let problems: String = problems.into_iter().map(told).collect();
+    assert!(problems.is_empty(), "\n{problems}");
+}
+
+/// Runs blocks as one session. `Err` if the session cannot start.
+fn problems_of(blocks: &[PageBlock]) -> Result<PageProblems, String> {
     let markers = blocks.iter().flat_map(|block| &block.markers);
     let peers = markers.filter_map(|marker| match marker {
         BlockMarker::With(peer) => Some(peer.as_str()),
         _ => None,
     });
-    let mut session = PageSession::start(peers).unwrap_or_else(|error| panic!("{page}: {error}"));
-    let mut problems = String::new();
+    let mut session = PageSession::start(peers)?;
+    let mut problems = Vec::new();
     for (index, block) in blocks.iter().enumerate() {
         let output = blocks.get(index + 1).filter(|next| next.is_output());
-        let found = run_block(&mut session, block, output);
-        for (line, problem) in found.err().into_iter().flatten() {
-            problems += &format!("{page}:{line}: {problem}\n");
-        }
+        problems.extend(run_block(&mut session, block, output).err().into_iter().flatten());
     }
-    assert!(problems.is_empty(), "\n{problems}");
+    Ok(problems)
 }
 
 /// Problems with the lines of the page.

@@ -290,7 +290,7 @@ fn executable(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// False if the process has ended, also if nobody has asked for its status yet.
-fn is_running(id: &str) -> bool {
+pub(super) fn is_running(id: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
 }
