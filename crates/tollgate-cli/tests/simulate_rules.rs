@@ -260,7 +260,7 @@ fn a_wrong_command_line_exits_with_2() {
         (&["--rules=-", "--trace=-"], twice),
         (&["--rules=r.yaml", "--against=-", "--trace=-"], twice),
         (&["--rules=-", "--against=-", "--trace=t.jsonl"], twice),
-        (&["--rate=5/s", "--trace=-", "--output=table"], "no rules are given\nhint: write --rules"),
+        (&["--rules=r.yaml", "--trace=-", "--svg=a.svg"], "drawn for one limit or"),
     ];
     for (args, part) in table {
         let ran = run(["simulate"].into_iter().chain(args.iter().copied()));

@@ -99,3 +99,94 @@ fn a_scenario_stands_alone() {
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("boundary"), "{}", unknown.stderr);
 }
+
+/// The cells of a row of a table, without the name.
+fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name));
+    line.expect(name).split_whitespace().collect()
+}
+
+#[test]
+fn a_table_has_what_was_measured() {
+    let ran = run(["simulate", "--scenario", "visual", "--output", "table"]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    let (traffic, limits) = ran.stdout.split_once("measured in this run").expect("two tables");
+    assert_eq!(row(traffic, "fixed_window"), ["7", "1", "-", "-", "100.0", "%", "4"]);
+    assert_eq!(row(traffic, "leaky_bucket, queue"), ["8", "0", "7", "3", "s", "114.2", "%", "4"]);
+    // A burst, and the worst ten seconds. Two of four come back while the adversary waits for its first.
+    let extremes = [
+        ("token_bucket", ["4", "7"]),
+        ("leaky_bucket, queue", ["1", "4"]),
+        ("fixed_window", ["4", "8"]),
+        ("sliding_window_log", ["4", "4"]),
+        ("sliding_window_counter", ["4", "8"]),
+    ];
+    for (name, extremes) in extremes {
+        let cells = row(limits, name);
+        assert_eq!(cells[..2], extremes, "{name}");
+        let [bytes, ns] = [cells[2], cells[3]].map(|cell| cell.parse::<u64>().expect("a number"));
+        let has_log = name == "sliding_window_log";
+        assert!(
+            if has_log { (60..200).contains(&bytes) } else { (32..=40).contains(&bytes) },
+            "{name}: {bytes}"
+        );
+        assert!(ns > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_recorded_trace_is_compared_as_well() {
+    let trace: String = (0..40)
+        .map(|index| {
+            format!(
+                "{{\"at\":{},\"key\":\"k{}\"}}\n",
+                1_790_000_000_000_000_u64 + index * 100_000,
+                index % 2
+            )
+        })
+        .collect();
+    let trace = file("recorded.jsonl", trace);
+    let picture = file("recorded.svg", "");
+    let [trace, picture] = [&trace, &picture].map(|path| path.to_str().expect("text"));
+    let base = ["simulate", "--rate", "2/1s", "--trace", trace];
+    let ran = run(base.into_iter().chain(["--algorithm", "all", "--svg", picture]));
+    let answers = ran.answers("all algorithms");
+    assert_eq!(answers.len(), 40 * 6);
+    let one = run(base.into_iter().chain(["--algorithm", "fixed_window"])).answers("one algorithm");
+    for (of_all, alone) in answers_of(&answers, ("fixed_window", false)).iter().zip(&one) {
+        for (name, value) in alone.as_object().expect("an answer") {
+            assert_eq!(&of_all[name], value);
+        }
+    }
+    let drawn = fs::read_to_string(picture).expect("a picture");
+    // Times of a trace with dates are shown from its first request on.
+    assert!(drawn.contains("40 requests by 2 callers") && drawn.contains(">1 s</text>"));
+    let alone = run(base.into_iter().chain(["--output", "chart"])).stdout;
+    assert!(alone.contains("sliding_window_counter") && !alone.contains("token_bucket"), "{alone}");
+}
+
+#[test]
+fn what_cannot_be_drawn_is_said() {
+    let empty = file("nothing.jsonl", "");
+    let empty = empty.to_str().expect("text");
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&["--trace", empty, "--output", "chart"], 1, "no requests"),
+        (&["--trace", empty, "--algorithm", "all", "--queue"], 1, "leave out --queue"),
+        (
+            &["--trace", empty, "--output", "table", "--store", "redis://127.0.0.1:1"],
+            2,
+            "leave out --store",
+        ),
+        (&["--trace", "/nowhere", "--output", "chart"], 1, "/nowhere"),
+    ];
+    for (options, code, text) in cases {
+        let ran = run(["simulate", "--rate", "2/1s"].into_iter().chain(options.iter().copied()));
+        assert_eq!(ran.code, Some(code), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(text), "{options:?}: {}", ran.stderr);
+    }
+    let trace = file("one.jsonl", "{\"at\":0}\n");
+    let trace = trace.to_str().expect("text");
+    let ran = run(["simulate", "--rate", "2/1s", "--trace", trace, "--svg", "/nowhere/a.svg"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("cannot write /nowhere/a.svg"), "{}", ran.stderr);
+}

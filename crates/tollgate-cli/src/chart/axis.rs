@@ -63,20 +63,24 @@ const TIME_STEPS_US: [u64; 26] = [
 impl ChartAxis {
     /// An axis of time from 0, in microseconds, with round ticks.
     pub(crate) fn time(to_us: u64) -> ChartAxis {
-        let to = to_us.max(1);
-        let fits = |step: &u64| to / step < TICKS_MAX;
-        let step = TIME_STEPS_US.into_iter().find(fits).unwrap_or_else(|| round_step(to));
-        ChartAxis::in_steps(to, step, ChartUnit::Micros)
+        ChartAxis::time_between(0, to_us)
+    }
+
+    /// An axis of time between two instants, in microseconds, with ticks at round instants.
+    pub(crate) fn time_between(from_us: u64, to_us: u64) -> ChartAxis {
+        let to = to_us.max(from_us.saturating_add(1));
+        let step = time_step(to - from_us);
+        let ticks = (from_us.div_ceil(step)..=to / step)
+            .map(|n| AxisTick { at: n * step, label: ChartUnit::Micros.label(n * step) });
+        ChartAxis { from: from_us, to, ticks: ticks.collect() }
     }
 
     /// An axis of whole numbers from 0, with round ticks.
     pub(crate) fn count(to: u64) -> ChartAxis {
         let to = to.max(1);
-        ChartAxis::in_steps(to, round_step(to), ChartUnit::Count)
-    }
-
-    fn in_steps(to: u64, step: u64, unit: ChartUnit) -> ChartAxis {
-        let ticks = (0..=to / step).map(|n| AxisTick { at: n * step, label: unit.label(n * step) });
+        let step = round_step(to);
+        let label = |n: u64| ChartUnit::Count.label(n * step);
+        let ticks = (0..=to / step).map(|n| AxisTick { at: n * step, label: label(n) });
         ChartAxis { from: 0, to, ticks: ticks.collect() }
     }
 
@@ -84,6 +88,12 @@ impl ChartAxis {
     pub(super) fn position(&self, at: u64, length: u64) -> u64 {
         super::scaled(at.saturating_sub(self.from), self.to.saturating_sub(self.from), length)
     }
+}
+
+/// The shortest round step that gives at most [`TICKS_MAX`] ticks in a time of this length.
+pub(crate) fn time_step(length_us: u64) -> u64 {
+    let fits = |step: &u64| length_us / step < TICKS_MAX;
+    TIME_STEPS_US.into_iter().find(fits).unwrap_or_else(|| round_step(length_us))
 }
 
 /// The smallest of 1, 2 and 5 times a power of ten that gives at most [`TICKS_MAX`] steps.

@@ -11,7 +11,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use axis::{AxisTick, ChartAxis, ChartUnit};
+pub(crate) use axis::{AxisTick, ChartAxis, ChartUnit, time_step};
 pub(crate) use palette::SeriesTone;
 pub(crate) use svg::SvgChart;
 pub(crate) use terminal::TerminalChart;

@@ -46,7 +46,6 @@ const OUTPUT_BYTES: usize = 64 << 10;
                       tollgate simulate --rate <RATE> --trace <FILE> [OPTIONS]\n       \
                       tollgate simulate --rules <PATH> [--against <PATH> [--svg <FILE>]] --trace <FILE> [OPTIONS]",
     group = ArgGroup::new("by").args(["rate", "rules"]),
-    group = ArgGroup::new("drawn").args(["scenario", "against"]).multiple(true),
     after_long_help = HELP
 )]
 pub(crate) struct Args {
@@ -62,7 +61,7 @@ pub(crate) struct Args {
     scenario: Option<&'static TrafficScenario>,
 
     /// Write the picture to this file, as SVG
-    #[arg(long, value_name = "FILE", requires = "drawn")]
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
     /// Trace of requests, JSON lines; - is standard input
@@ -110,7 +109,10 @@ pub(crate) struct Args {
     )]
     max_keys: u64,
 
-    /// Output format: one JSON line per answer, a chart with --scenario or --against, or with --rules a summary table
+    /// Output format: jsonl has one JSON line per answer, table summarizes, chart draws
+    ///
+    /// By default chart for a scenario, and jsonl for a trace. The table of a limit also has what was measured in
+    /// this run: the largest bursts, memory for each key and time for each check.
     #[arg(long, value_name = "FORM", value_enum, help_heading = "Options")]
     output: Option<OutputForm>,
 }
@@ -118,12 +120,18 @@ pub(crate) struct Args {
 /// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputForm {
-    /// One JSON line per answer; the default for a trace
+    /// One JSON line per answer
     Jsonl,
-    /// A table
+    /// A summary
     Table,
-    /// A chart; the default for a scenario. With --against, a chart and the table
+    /// A chart; with --against followed by the table
     Chart,
+}
+
+impl OutputForm {
+    fn is_for_people(self) -> bool {
+        self != OutputForm::Jsonl
+    }
 }
 
 /// Runs the command.
@@ -133,13 +141,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
     let Some(trace) = &args.trace else { return Err(CommandFailure::Usage(args.without_trace())) };
     if !args.rules.is_empty() {
+        let is_drawn = args.svg.is_some() || args.output == Some(OutputForm::Chart);
+        if is_drawn && args.against.is_empty() {
+            let report = Report::new("a trace is drawn for one limit or with --against");
+            return Err(CommandFailure::Usage(
+                report.hint("add --against FILE, or write --rate instead of --rules"),
+            ));
+        }
         check::read_input_once(args.rules.iter().chain(&args.against).chain([trace]))?;
         return with_rules::run(args, trace);
     }
-    if args.output == Some(OutputForm::Table) {
-        let problem = "--output table summarizes rules, and no rules are given";
-        let hint = "write --rules FILE instead of --rate, or leave out --output";
-        return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
+    if args.limit.compares_all()
+        || args.svg.is_some()
+        || args.output.is_some_and(OutputForm::is_for_people)
+    {
+        return algorithms::run_trace(args, trace);
     }
     one_limit::run(args, trace)
 }

@@ -9,6 +9,7 @@ use tollgate::limit::{MAX_BUCKETS, parse_rate};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Align, Check, Decision, Limit, Micros, Outcome, Store};
 
+use super::algorithms::ComparedLimit;
 use super::store::SimStore;
 use super::trace::fields::text;
 use super::trace::{TraceFormat, TraceReader, TraceRequest};
@@ -20,7 +21,7 @@ const DEFAULT_KEY: &str = "default";
 const KEY_HINT: &str = r#"write text in quotes, such as "key":"a""#;
 
 /// Format of lines with keys.
-const TRACE_FORMAT: TraceFormat = TraceFormat {
+pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
     subject_field: "key",
     line_hint: r#"write one object per line, such as {"at":1500000,"cost":1,"key":"a"}"#,
     fields_hint: r#"a line has "at" and, once each if at all, "cost" and "key""#,
@@ -37,9 +38,9 @@ pub(super) struct LimitArgs {
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     rate: Option<String>,
 
-    /// Algorithm; by default token_bucket if there is a burst, else sliding_window_counter
+    /// Algorithm; by default token_bucket if there is a burst, else sliding_window_counter; all compares them
     #[arg(long, value_name = "NAME", value_parser = algorithm_parser())]
-    algorithm: Option<Algorithm>,
+    algorithm: Option<AlgorithmChoice>,
 
     /// Largest number of units that may pass at one instant (buckets)
     #[arg(long, value_name = "UNITS", allow_negative_numbers = true, value_parser = burst)]
@@ -79,6 +80,17 @@ pub(super) struct LimitArgs {
     buckets: Option<u64>,
 }
 
+/// The algorithms to decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AlgorithmChoice {
+    One(Algorithm),
+    /// Every algorithm, next to each other.
+    All,
+}
+
+/// The name that chooses every algorithm.
+const ALL_NAME: &str = "all";
+
 /// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFailure> {
     let limit = args.limit.build().map_err(CommandFailure::Input)?;
@@ -98,7 +110,7 @@ pub(super) fn run(args: &Args, trace: &std::path::Path) -> Result<(), CommandFai
     Ok(())
 }
 
-fn key_of<'a>(request: &TraceRequest<'a>) -> Result<Cow<'a, str>, CommandFailure> {
+pub(super) fn key_of<'a>(request: &TraceRequest<'a>) -> Result<Cow<'a, str>, CommandFailure> {
     let Some(key) = request.subject else { return Ok(DEFAULT_KEY.into()) };
     text(key).ok_or_else(|| request.line.wrong_value(key, "key", "which is not text", KEY_HINT))
 }
@@ -142,8 +154,30 @@ fn print(answer: &LimitAnswerLine<'_>, answers: &mut Answers) -> io::Result<()> 
 }
 
 impl LimitArgs {
+    /// True if every algorithm is wanted.
+    pub(super) fn compares_all(&self) -> bool {
+        self.algorithm == Some(AlgorithmChoice::All)
+    }
+
+    /// The numbers that every algorithm is given.
+    pub(super) fn compared(&self) -> Result<ComparedLimit, Report> {
+        let options = [
+            ("--queue", self.queue),
+            ("--align", self.align.is_some()),
+            ("--anchor", self.anchor.is_some()),
+            ("--stagger", self.stagger),
+            ("--buckets", self.buckets.is_some()),
+        ];
+        if let Some((name, _)) = options.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Report::new(format!("--algorithm all compares without {name}"))
+                .hint(format!("leave out {name}, or name one algorithm")));
+        }
+        let limit = self.build()?;
+        Ok(ComparedLimit { units: limit.units(), period: limit.period(), burst: limit.capacity() })
+    }
+
     /// The limit that the options describe.
-    fn build(&self) -> Result<Limit, Report> {
+    pub(super) fn build(&self) -> Result<Limit, Report> {
         let rate = self.rate.as_deref().expect("clap: --trace requires --rate or --rules");
         let mut builder = parse_rate(rate).map_err(|error| Report::new(error.to_string()))?;
         if let Some(burst) = self.burst {
@@ -155,7 +189,7 @@ impl LimitArgs {
             }
             builder = builder.burst(burst);
         }
-        if let Some(algorithm) = self.algorithm {
+        if let Some(AlgorithmChoice::One(algorithm)) = self.algorithm {
             builder = builder.algorithm(algorithm);
         }
         if self.queue {
@@ -178,9 +212,12 @@ impl LimitArgs {
 }
 
 /// Value parser that lists all algorithms, in help and in errors.
-fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
-    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
-        .map(|name| name.parse().expect("only names of Algorithm::ALL are possible"))
+fn algorithm_parser() -> impl TypedValueParser<Value = AlgorithmChoice> {
+    let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain([ALL_NAME]);
+    PossibleValuesParser::new(names).map(|name| match name.as_str() {
+        ALL_NAME => AlgorithmChoice::All,
+        one => AlgorithmChoice::One(one.parse().expect("only names of Algorithm::ALL are left")),
+    })
 }
 
 /// Parses a burst. Building the limit checks its range.

@@ -99,6 +99,8 @@ pub struct MemoryStats {
     pub keys: usize,
     /// Slots of the table: the largest number of keys it can ever hold.
     pub slots: usize,
+    /// Bytes of these slots, whether they are used or not.
+    pub slot_bytes: usize,
     /// States that were evicted although they were not fresh.
     pub evicted: usize,
     /// Decisions answered by an overflow state.
@@ -140,6 +142,7 @@ impl MemoryStore {
         MemoryStats {
             keys: self.keys.len(),
             slots: self.keys.slots(),
+            slot_bytes: self.keys.bytes(),
             evicted: self.keys.evicted(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
             blocked: self.blocks.get().map_or(0, SlotTable::len),

@@ -205,6 +205,11 @@ impl SlotTable {
         self.lines.len() * SLOTS
     }
 
+    /// Bytes of the slots.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val::<[CacheLine]>(&self.lines)
+    }
+
     /// Returns true if most lines are not in a core's own cache.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {

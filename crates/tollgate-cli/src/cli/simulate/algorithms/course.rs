@@ -7,22 +7,19 @@ use std::time::Duration;
 use tollgate::check::Act;
 use tollgate::{Algorithm, Check, Decision, Limit, LimitError, MemoryStore, Micros};
 
-use super::traffic::TrafficTrace;
+use super::traffic::{TrafficSpan, TrafficTrace};
 use crate::chart::ChartPoint;
 
 /// Parts of the horizontal axis at which a window's level is read.
 const LEVEL_SAMPLES: u64 = 800;
 
-/// Keys of the table that one algorithm decides by.
-const KEYS_MAX: usize = 100_000;
-
 /// Numbers that every algorithm is given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ComparedLimit {
-    pub(super) units: u64,
-    pub(super) period: Duration,
+pub(in super::super) struct ComparedLimit {
+    pub(in super::super) units: u64,
+    pub(in super::super) period: Duration,
     /// Capacity of the buckets.
-    pub(super) burst: u64,
+    pub(in super::super) burst: u64,
 }
 
 /// One algorithm's decisions.
@@ -43,7 +40,7 @@ pub(super) struct CourseAnswer {
 
 impl ComparedLimit {
     /// The limit with each algorithm; a leaky bucket also as a queue.
-    fn limits(&self) -> Result<Vec<Limit>, LimitError> {
+    pub(super) fn with_each_algorithm(&self) -> Result<Vec<Limit>, LimitError> {
         let mut limits = Vec::new();
         for algorithm in Algorithm::ALL {
             let mut builder = Limit::per(self.units, self.period).algorithm(algorithm);
@@ -60,18 +57,15 @@ impl ComparedLimit {
 }
 
 impl AlgorithmCourse {
-    /// The courses of all algorithms.
-    pub(super) fn of_all(
-        limit: &ComparedLimit,
-        traffic: &TrafficTrace,
-    ) -> Result<Vec<AlgorithmCourse>, LimitError> {
-        let limits = limit.limits()?;
-        Ok(limits.into_iter().map(|limit| AlgorithmCourse::run(limit, traffic)).collect())
+    /// The courses of these limits through the same traffic.
+    pub(super) fn run_each(limits: Vec<Limit>, traffic: &TrafficTrace) -> Vec<AlgorithmCourse> {
+        limits.into_iter().map(|limit| AlgorithmCourse::run(limit, traffic)).collect()
     }
 
     /// Decides all requests by one limit.
-    pub(super) fn run(limit: Limit, traffic: &TrafficTrace) -> AlgorithmCourse {
-        let store = MemoryStore::new(KEYS_MAX.min(traffic.requests.len()));
+    fn run(limit: Limit, traffic: &TrafficTrace) -> AlgorithmCourse {
+        // Twice the keys there can be, so that no two share a state.
+        let store = MemoryStore::new(2 * traffic.requests.len());
         let mut answers = Vec::with_capacity(traffic.requests.len());
         let mut level = traffic.has_one_level().then(|| LevelReader::new(&store, &limit, traffic));
         for request in &traffic.requests {
@@ -87,7 +81,8 @@ impl AlgorithmCourse {
             }
         }
         let level = level.map(|mut level| {
-            level.read_until(Micros::new(traffic.to_us));
+            // Not at the last instant itself: a window that ends there would end in a line down to nothing.
+            level.read_until(Micros::new(traffic.span().to_us - 1));
             level.points
         });
         AlgorithmCourse { level: level.unwrap_or_default(), limit, answers }
@@ -106,6 +101,12 @@ impl AlgorithmCourse {
             counts[answer.fate() as usize] += 1;
         }
         counts
+    }
+
+    /// The units that are admitted.
+    pub(super) fn admitted_units(&self) -> u64 {
+        let admitted = self.answers.iter().filter(|answer| answer.decision.allowed());
+        admitted.map(|answer| answer.cost).fold(0, u64::saturating_add)
     }
 
     /// The longest delay of an admitted request.
@@ -174,7 +175,7 @@ pub(super) fn most_in(mut served: Vec<(u64, u64)>, period_us: u64) -> u64 {
 struct LevelReader<'a> {
     store: &'a MemoryStore,
     limit: &'a Limit,
-    traffic: &'a TrafficTrace,
+    span: TrafficSpan,
     key: Arc<str>,
     last_at: u64,
     /// Bound: [`LEVEL_SAMPLES`], and three for each request.
@@ -189,8 +190,9 @@ impl LevelReader<'_> {
     ) -> LevelReader<'a> {
         let key =
             traffic.requests.first().map_or_else(|| "".into(), |first| Arc::clone(&first.key));
-        let points = vec![ChartPoint { x: 0, y: 0 }];
-        LevelReader { store, limit, traffic, key, last_at: traffic.from_us, points }
+        let span = traffic.span();
+        let points = vec![ChartPoint { x: span.place(span.from_us), y: 0 }];
+        LevelReader { store, limit, span, key, last_at: span.from_us, points }
     }
 
     /// Reads the level between the last reading and this instant.
@@ -204,8 +206,8 @@ impl LevelReader<'_> {
                 self.read_at(Micros::new(empty_at));
             }
         } else {
-            let step = (self.traffic.length_us() / LEVEL_SAMPLES).max(1);
-            let mut sample = self.last_at - self.traffic.place(self.last_at) % step + step;
+            let step = (self.span.length_us() / LEVEL_SAMPLES).max(1);
+            let mut sample = self.last_at - (self.last_at - self.span.from_us) % step + step;
             while sample < at {
                 self.read_at(Micros::new(sample));
                 sample += step;
@@ -217,7 +219,7 @@ impl LevelReader<'_> {
     fn read_at(&mut self, at: Micros) {
         let decision = self.peek(at.as_u64());
         let y = level_of(self.limit, &decision);
-        let x = self.traffic.place(at.as_u64());
+        let x = self.span.place(at.as_u64());
         let is_step = !self.limit.algorithm().is_bucket();
         if let Some(last) = self.points.last().copied()
             && last.y != y

@@ -1,47 +1,86 @@
 //! The comparison of all algorithms on the same traffic: as a chart, as JSON lines, or as a table of what was
 //! measured.
 //!
-//! Data flows one way: [`traffic`] says when requests arrive, [`course`] decides them by every algorithm,
-//! and [`picture`] or this file shows the outcome.
+//! Data flows one way: a scenario or a trace gives [`traffic`], [`course`] decides it by every algorithm, and
+//! [`picture`], [`table`] or this file shows the outcome.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use tollgate::Limit;
 
 use super::one_limit::LimitAnswerLine;
 use super::{Args, CommandFailure, OUTPUT_BYTES, OutputForm, Report};
 use crate::chart::{Chart, SvgChart, TerminalChart};
+use crate::settings::StoreChoice;
 use course::AlgorithmCourse;
+use picture::PictureHeading;
 use scenario::TrafficScenario;
+use traffic::TrafficTrace;
 
 mod course;
+mod measured;
 mod picture;
 pub(super) mod scenario;
+mod table;
 #[cfg(test)]
 mod tests;
 mod traffic;
 
-/// Columns of a chart, unless the terminal says otherwise.
+pub(super) use course::ComparedLimit;
+
+/// Columns of a chart.
 const CHART_COLUMNS: usize = 80;
 
 /// Compares the algorithms on a scenario.
 pub(super) fn run_scenario(scenario: &TrafficScenario, args: &Args) -> Result<(), CommandFailure> {
     let output = args.output.unwrap_or(OutputForm::Chart);
-    if output == OutputForm::Table {
-        let problem = "--output table summarizes rules, and no rules are given";
-        return Err(CommandFailure::Usage(
-            Report::new(problem).hint("write --output chart or jsonl, or leave out --output"),
-        ));
+    let traffic = scenario.traffic();
+    let limits = limits_of_all(&scenario.limit()).map_err(CommandFailure::Input)?;
+    let courses = AlgorithmCourse::run_each(limits, &traffic);
+    show_courses(&scenario.heading(), &traffic, &courses, (output, args.svg.as_deref()))
+}
+
+/// Runs a trace through one limit, or through all algorithms, and shows it as a whole.
+pub(super) fn run_trace(args: &Args, path: &Path) -> Result<(), CommandFailure> {
+    if !matches!(args.store, StoreChoice::Memory) {
+        let problem = "charts and tables of a limit are made in memory";
+        let hint = "leave out --store, or write --output jsonl without --svg";
+        return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
     }
-    let (traffic, limit) = (scenario.traffic(), scenario.limit());
-    let courses = AlgorithmCourse::of_all(&limit, &traffic)
-        .map_err(|error| CommandFailure::Input(Report::new(error.to_string())))?;
-    if output == OutputForm::Jsonl {
-        print_answers(&courses).map_err(CommandFailure::from_output)?;
+    // The options are checked before the trace is read: it may come from a pipe.
+    let limits = match args.limit.compares_all() {
+        true => args.limit.compared().and_then(|limit| limits_of_all(&limit)),
+        false => args.limit.build().map(|limit| vec![limit]),
+    };
+    let limits = limits.map_err(CommandFailure::Input)?;
+    let traffic = TrafficTrace::read(path)?;
+    let courses = AlgorithmCourse::run_each(limits, &traffic);
+    let heading = PictureHeading::of_trace(path, &traffic, &courses[0].limit);
+    let output = args.output.unwrap_or(OutputForm::Jsonl);
+    show_courses(&heading, &traffic, &courses, (output, args.svg.as_deref()))
+}
+
+fn limits_of_all(limit: &ComparedLimit) -> Result<Vec<Limit>, Report> {
+    limit.with_each_algorithm().map_err(|error| Report::new(error.to_string()))
+}
+
+fn show_courses(
+    heading: &PictureHeading,
+    traffic: &TrafficTrace,
+    courses: &[AlgorithmCourse],
+    (output, svg): (OutputForm, Option<&Path>),
+) -> Result<(), CommandFailure> {
+    match output {
+        OutputForm::Jsonl => print_answers(courses).map_err(CommandFailure::from_output)?,
+        OutputForm::Table => {
+            let text = table::text(traffic, courses);
+            io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
+        }
+        OutputForm::Chart => {}
     }
-    let chart = picture::comparison(&scenario.heading(), &traffic, &courses);
-    show(&chart, output, args.svg.as_deref())
+    show(&picture::comparison(heading, traffic, courses), output, svg)
 }
 
 /// Prints a chart if the output is one, and writes it to a file if there is one.
@@ -63,19 +102,23 @@ pub(super) fn show(
 /// The output of an answer of one algorithm.
 #[derive(Serialize)]
 struct CourseAnswerLine<'a> {
-    algorithm: &'a str,
-    queue: bool,
+    /// Left out if there is only one algorithm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    algorithm: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<bool>,
     #[serde(flatten)]
     answer: LimitAnswerLine<'a>,
 }
 
 fn print_answers(courses: &[AlgorithmCourse]) -> io::Result<()> {
     let mut output = BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
+    let has_many = courses.len() > 1;
     for course in courses {
         for answer in &course.answers {
             let line = CourseAnswerLine {
-                algorithm: course.limit.algorithm().name(),
-                queue: course.limit.is_queue(),
+                algorithm: has_many.then(|| course.limit.algorithm().name()),
+                queue: has_many.then(|| course.limit.is_queue()),
                 answer: LimitAnswerLine::new(answer.at, &answer.key, answer.cost, &answer.decision),
             };
             serde_json::to_writer(&mut output, &line)?;

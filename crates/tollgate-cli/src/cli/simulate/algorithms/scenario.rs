@@ -7,7 +7,7 @@ use tollgate::Micros;
 
 use super::course::ComparedLimit;
 use super::picture::PictureHeading;
-use super::traffic::{TrafficRequest, TrafficTrace};
+use super::traffic::{TrafficRequest, TrafficSpan, TrafficTrace};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -35,7 +35,7 @@ pub(crate) const SCENARIOS: [TrafficScenario; 6] = [
         name: "steady",
         title: "Steady traffic above the limit",
         traffic: "A request every 0.8 s, a quarter more than the limit.",
-        lesson: "Everybody admits the same share in the long run; they differ in which requests they refuse.",
+        lesson: "A bucket admits everything until its capacity is used, and then ten in ten seconds as the others do.",
         units: 10,
         period_s: 10,
         seconds: 40,
@@ -111,7 +111,7 @@ impl TrafficScenario {
         let request =
             |at_us| TrafficRequest { at: Micros::new(at_us), key: Arc::clone(&key), cost: 1 };
         let requests = (self.instants_us)().into_iter().map(request).collect();
-        TrafficTrace { requests, from_us: 0, to_us: self.seconds * SECOND_US }
+        TrafficTrace::new(requests, TrafficSpan::until(self.seconds * SECOND_US))
     }
 
     /// The limit.

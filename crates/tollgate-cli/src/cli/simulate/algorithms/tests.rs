@@ -3,7 +3,8 @@ use super::scenario::{SCENARIOS, TrafficScenario};
 
 fn courses(name: &str) -> Vec<AlgorithmCourse> {
     let scenario = TrafficScenario::find(name).unwrap();
-    AlgorithmCourse::of_all(&scenario.limit(), &scenario.traffic()).unwrap()
+    let limits = scenario.limit().with_each_algorithm().unwrap();
+    AlgorithmCourse::run_each(limits, &scenario.traffic())
 }
 
 #[test]
