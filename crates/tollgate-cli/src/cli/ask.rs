@@ -1,5 +1,7 @@
 //! `tollgate ask`: sends one check to a running server, and prints the answer for people or programs.
 
+mod explain;
+
 use std::io::{self, Write};
 use std::net::IpAddr;
 
@@ -24,6 +26,9 @@ Examples
 
   In a script:
     tollgate ask --path /login --method POST --ip 192.0.2.1 --json
+
+  Why is it refused, and when would it pass? This charges nothing:
+    tollgate ask --explain --path /api/search --user 42
 
   With a token, over TLS:
     tollgate ask --server https://limits.example.com:8080 --token-file token \\
@@ -65,6 +70,19 @@ pub(crate) struct Args {
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
 
+    /// Explain the decision: rules, keys and arithmetic. Charges nothing; asks the admin listener
+    #[arg(long)]
+    explain: bool,
+
+    /// Explain a recorded refusal instead, by its id in /api/refusals
+    #[arg(
+        long,
+        value_name = "ID",
+        requires = "explain",
+        conflicts_with_all = ["path", "method", "user", "ip", "tier", "cost", "headers"]
+    )]
+    refusal: Option<String>,
+
     /// Print the server's JSON response
     #[arg(long)]
     json: bool,
@@ -75,9 +93,13 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
-    let listener = args.server.listener()?;
     check_headers(&args.headers).map_err(CommandFailure::Usage)?;
     let question = Value::Object(request_body(args)).to_string();
+    if args.explain {
+        let listener = args.server.admin_listener()?;
+        return explain::run(&listener, (question, args.refusal.as_deref()), args.json);
+    }
+    let listener = args.server.listener()?;
     let request =
         ClientRequest { method: Method::POST, path: "/v1/check".into(), body: Some(question) };
     let response = listener.ask(&request).map_err(CommandFailure::Input)?;

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::harness::{TestHttpClient, TestHttpResponse, TollgateProcess, file, text};
+use crate::harness::{
+    ProcessExit, TestHttpClient, TestHttpResponse, TollgateProcess, file, run, text,
+};
 
 const RULES: &str = "
 identify: { user: { header: x-user }, api_key: { header: x-key } }
@@ -211,4 +213,41 @@ fn questions_about_refusals_are_checked() {
     {
         assert_eq!(fixture.send(method, path, "").status, 401, "{method} {path}");
     }
+}
+
+#[test]
+fn the_command_tells_the_story() {
+    let fixture = ExplainFixture::start(RULES, &[]);
+    let admin = format!("http://{}", fixture.server.admin());
+    let ask = |more: &[&str]| -> ProcessExit {
+        run(&[&["ask", "--explain", "--admin", &admin], more].concat())
+    };
+    let told = ask(&["--path", "/users", "--user", "anna", "--cost", "2"]);
+    assert_eq!((told.code, &*told.stderr), (Some(0), ""), "{told:?}");
+    assert!(told.stdout.starts_with("Allowed: "), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("\nRule users: allowed. All of its limits have room.\n"),
+        "{}",
+        told.stdout
+    );
+    assert!(told.stdout.contains("\n  cost      2: stated by the request\n"), "{}", told.stdout);
+    assert!(told.stdout.contains("\n  idle: The rule is switched off.\n"), "{}", told.stdout);
+    refuse(&fixture, &json!({ "path": "/users", "user": "anna" }));
+    assert_eq!(ask(&["--path", "/users", "--user", "anna"]).code, Some(3));
+    let id = fixture.get("/api/refusals")["refusals"][0]["id"].as_str().unwrap().to_string();
+    let recorded = ask(&["--refusal", &id]);
+    assert_eq!((recorded.code, &*recorded.stderr), (Some(3), ""));
+    assert!(
+        recorded.stdout.starts_with("Refused by users (5/minute): 5 in the last minute, "),
+        "{recorded:?}"
+    );
+    let json = ask(&["--refusal", &id, "--json"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["refusal"], id);
+    let unknown = ask(&["--refusal", "1-1"]);
+    assert_eq!((unknown.code, &*unknown.stdout), (Some(1), ""));
+    assert!(unknown.stderr.contains("no such refusal"), "{unknown:?}");
+    assert_eq!(ask(&["--refusal", &id, "--user", "anna"]).code, Some(2));
+    assert_eq!(run(&["ask", "--refusal", &id]).code, Some(2), "only with --explain");
+    assert_eq!(ask(&["--user", "anna"]).code, Some(1), "no rule could be asked");
 }

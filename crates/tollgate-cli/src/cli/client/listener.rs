@@ -55,10 +55,18 @@ pub(crate) struct DataArgs {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
     ca_file: Option<PathBuf>,
 
-    // One set of options fits all commands that talk to a server.
-    #[arg(long, hide = true, value_name = "URL")]
-    admin: Option<String>,
-    #[arg(long, hide = true, value_name = "FILE")]
+    /// URL of the server's admin listener, or unix:/PATH, for --explain
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_ADMIN_URL",
+        default_value = ADMIN_URL,
+        value_parser = UrlValue(ServerUrl::from_str)
+    )]
+    admin: ServerUrl,
+
+    /// File with the token of the admin listener, for --explain
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
 }
 
@@ -142,6 +150,14 @@ impl DataArgs {
             self.token_file.as_deref(),
             self.ca_file.as_deref(),
         )
+    }
+}
+
+impl DataArgs {
+    /// The admin listener of the same server.
+    pub(crate) fn admin_listener(&self) -> Result<ListenerClient<'_>, CommandFailure> {
+        let token_file = self.admin_token_file.as_deref();
+        ListenerClient::new(ListenerKind::Admin, &self.admin, token_file, self.ca_file.as_deref())
     }
 }
 
