@@ -23,6 +23,8 @@ pub(super) enum BlockMarker {
     File(String),
     /// `<!-- in the log -->`: each line of the block is in the log of a server of the page.
     InTheLog,
+    /// `<!-- not rules: REASON -->`: the YAML is no part of a rules file.
+    NotRules(String),
     /// `<!-- illustration -->`: the block after commands is not their output.
     Illustration,
 }
@@ -132,6 +134,7 @@ fn marker(comment: &str) -> Result<Option<BlockMarker>, String> {
     }
     Ok(Some(match name {
         "not run" => BlockMarker::NotRun(value),
+        "not rules" => BlockMarker::NotRules(value),
         "run by" => BlockMarker::RunBy(value),
         "before" => BlockMarker::Before(value),
         "with" => BlockMarker::With(value),

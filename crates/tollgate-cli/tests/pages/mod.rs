@@ -15,6 +15,7 @@ mod commands;
 mod compare;
 mod markdown;
 mod mistakes;
+mod rules_blocks;
 mod session;
 mod shell;
 
