@@ -10,6 +10,7 @@ mod house;
 mod invocation;
 mod packages;
 mod peers;
+mod pictures;
 mod programs;
 mod publish;
 mod release;
@@ -49,6 +50,7 @@ Commands:
                            resp_commands
   house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
                            --list prints every line that counts
+  pictures                 draw the pictures of README and guides, as docs/pictures/pictures.txt lists them
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 
@@ -120,6 +122,7 @@ fn run(words: &[String]) -> Result<bool, CommandLineError> {
             [option] if option == "--list" => Ok(house::run(true)),
             _ => Err("house takes nothing but --list.".into()),
         },
+        "pictures" => Ok(pictures::run()),
         "peers" => Ok(packages::install() && peers::install()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

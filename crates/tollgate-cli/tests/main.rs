@@ -17,6 +17,7 @@ mod fuzz_seeded;
 mod gateway;
 mod instructions;
 mod pages;
+mod pictures;
 mod proxies;
 mod resp;
 mod scenarios;
