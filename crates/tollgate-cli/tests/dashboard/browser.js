@@ -18,6 +18,9 @@ const CASES = {
   ...require("./stream_cases.js"),
 };
 
+/** Deadline of a case; one that passes takes a few seconds. */
+const CASE_MS = 60000;
+
 const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
   "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
@@ -35,7 +38,8 @@ function chromiumPath() {
 /** Runs a case; returns what went wrong, or `null`. */
 async function problemOf(run, context) {
   try {
-    await run(context);
+    const late = new Promise((_, reject) => setTimeout(() => reject(new Error("the case does not end")), CASE_MS).unref());
+    await Promise.race([run(context), late]);
     return context.complaints.length ? context.complaints.join("\n") : null;
   } catch (error) {
     return [error.stack, ...context.complaints].join("\n");

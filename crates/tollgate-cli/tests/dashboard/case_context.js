@@ -17,7 +17,7 @@ async function askTest(request) {
 class CaseContext {
   /**
    * `servers` are addresses: the listeners `admin`, `http` and `gateway` of one, and the admin
-   * listener `guarded` of another, which wants `token`.
+   * listeners `guarded` of another, which wants `token`, and `restarted` of one that a case may restart.
    */
   constructor(browser, servers) {
     Object.assign(this, { browser, servers, ask: askTest });
@@ -25,7 +25,7 @@ class CaseContext {
     this.complaints = [];
     this.contexts = [];
     /** Messages that a case provokes on purpose, such as a response 401. */
-    this.expected = [/status of 404 .*\/api\/(events|history|refusals|upstreams|reloads|explain|candidate)/];
+    this.expected = [/status of 404 .*\/api\/(refusals|upstreams|reloads|candidate)/];
   }
 
   /** Opens a page at a view, in a profile of its own. `prepare(page)` runs before it loads. */

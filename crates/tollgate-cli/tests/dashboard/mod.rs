@@ -52,15 +52,25 @@ fn cases_pass_in_chromium() {
     let tokens = file(files.folder.path(), "tokens", TOKEN);
     let mut server = files.start(&[]);
     let guarded = files.start(&["--admin-token-file", text(&tokens)]);
+    let first = files.start(&[]);
     let settings = serde_json::json!({
         "admin": format!("http://{}", server.admin()),
         "http": format!("http://{}", server.http()),
         "gateway": format!("http://{}", server.gateway()),
         "guarded": format!("http://{}", guarded.admin()),
+        "restarted": format!("http://{}", first.admin()),
         "token": TOKEN,
     });
+    let mut restarted = Some(first);
     DashboardBrowser::start(&settings).run(|request| match request.split_once(' ') {
         Some(("log", text)) => server.wait_for_log(text),
+        Some(("restart", _)) => {
+            let old = restarted.take().expect("it runs");
+            let admin = old.admin().to_string();
+            assert_eq!(old.stop().code, Some(0));
+            restarted = Some(files.start(&["--admin", &admin]));
+            admin
+        }
         _ => panic!("an unknown request: {request}"),
     });
 }

@@ -2,6 +2,7 @@
 "use strict";
 
 const assert = require("node:assert/strict");
+const { startTraffic } = require("./traffic.js");
 
 const tick = (at_s, allowed) => ({
   at_s, interval_ms: 1000, allowed, refused: 0, shadow: 0, soft: 0, delayed: 0, unavailable: 0, latency_us: { p50: 1, p99: 2, max: 3 },
@@ -11,6 +12,41 @@ const tick = (at_s, allowed) => ({
 const event = (id, name, data) => `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 
 module.exports = {
+  async "numbers, charts and lists follow the traffic"(test) {
+    const stopTraffic = startTraffic(test.servers);
+    try {
+      const page = await test.open();
+      const tile = (name) => page.locator(".tile", { has: page.locator("dt", { hasText: name }) }).locator("dd");
+      await page.locator("#connection[data-state=live]").waitFor();
+      for (const name of ["Allowed", "Refused", "Shadow"]) await tile(name).filter({ hasText: /^[1-9]/ }).waitFor();
+      await tile("Latency, median").filter({ hasText: /[nµm]?s$/ }).waitFor();
+      await page.locator("table", { hasText: "Busiest rules" }).getByRole("link", { name: "search", exact: true }).waitFor();
+      await page.locator("table", { hasText: "Hottest keys" }).getByText("ip=198.51.100.23").first().waitFor();
+      // The line moves with each tick.
+      const line = () => page.locator("path.line-allowed").first().getAttribute("d");
+      const seen = new Set();
+      await test.until("three states of the chart", async () => seen.add(await line()).size >= 3);
+      const elements = await page.evaluate(() => document.querySelectorAll("*").length);
+      assert.ok(elements < 2500, `${elements} elements`);
+    } finally {
+      stopTraffic();
+    }
+  },
+
+  async "the page goes on after a restart of the server"(test) {
+    test.expected.push(/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of 503/);
+    const page = await test.open("", { address: test.servers.restarted });
+    const connection = (state) => page.locator(`#connection[data-state=${state}]`).waitFor();
+    await connection("live");
+    await page.evaluate(() => {
+      const place = document.getElementById("connection");
+      window.statesSeen = [];
+      new MutationObserver(() => window.statesSeen.push(place.dataset.state)).observe(place, { attributes: true });
+    });
+    await test.ask("restart now");
+    await page.waitForFunction(() => window.statesSeen.includes("reconnecting") && window.statesSeen.at(-1) === "live");
+  },
+
   async "a stream that ends is continued after its last event, and history is asked again after a loss"(test) {
     const streams = [];
     let histories = 0;

@@ -6,6 +6,8 @@ const http = require("node:http");
 /** Requests under way at most; the gateway lets some of them wait. */
 const OPEN_MAX = 200;
 const TICK_MS = 50;
+/** Checks of a warehouse, which asks before it serves its own requests. */
+const CHECKS_PER_SECOND = 45;
 
 /** A server of the shop that takes a few milliseconds for each request. */
 function startUpstream(meanMs) {
@@ -38,23 +40,34 @@ const SOURCES = [
   [(at) => (at % 120 < 30 ? 3 : 0), () => ["POST", "/login", { "x-forwarded-for": "198.51.100.77" }]],
 ];
 
-/** Sends requests to the gateway until it is stopped; `begun` shifts the waves. */
-function startTraffic(gateway, speed = 1) {
+/** What the warehouse asks about. */
+function stockCheck() {
+  const number = Math.floor(60 * Math.random() ** 2);
+  return { method: "GET", path: "/stock", ip: `10.4.0.${number}`, user: `scanner-${number}` };
+}
+
+/** Sends requests to the gateway and to /v1/check until the returned function is called. */
+function startTraffic({ gateway, http: checks }, speed = 1) {
   const agent = new http.Agent({ keepAlive: true, maxSockets: OPEN_MAX });
   const begun = performance.now();
-  const owed = SOURCES.map(() => 0);
+  const sources = SOURCES.map(([rate, make]) => [rate, () => {
+    const [method, path, headers] = make();
+    return { url: gateway + path, method, headers };
+  }]);
+  sources.push([() => CHECKS_PER_SECOND, () => ({ url: `${checks}/v1/check`, method: "POST", body: JSON.stringify(stockCheck()) })]);
+  const owed = sources.map(() => 0);
   let open = 0;
   const timer = setInterval(() => {
     const at = (performance.now() - begun) / 1000;
-    SOURCES.forEach(([rate, make], source) => {
+    sources.forEach(([rate, make], source) => {
       owed[source] += (speed * Math.max(0, rate(at)) * TICK_MS) / 1000;
       // Arrivals are irregular, as they are in life.
       for (; owed[source] >= Math.random() * 2 && owed[source] > 0; owed[source] -= 1) {
         if (open >= OPEN_MAX) continue;
         open += 1;
-        const [method, path, headers] = make();
-        const request = http.request(gateway + path, { method, headers, agent }, (response) => response.resume());
-        request.on("close", () => (open -= 1)).on("error", () => {}).end();
+        const { url, body, ...options } = make();
+        const request = http.request(url, { ...options, agent }, (response) => response.resume());
+        request.on("close", () => (open -= 1)).on("error", () => {}).end(body);
       }
     });
   }, TICK_MS);

@@ -11,9 +11,12 @@ const ROWS_MAX = 60;
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
 
 export class LineChart {
-  /** `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`. `controls` stand beside the title. */
-  constructor({ title, series, format, height = 190, controls = null, signal }) {
-    Object.assign(this, { title, series, format, height });
+  /**
+   * `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`; `empty` says why there is
+   * nothing to draw; `controls` stand beside the title.
+   */
+  constructor({ title, series, format, height = 190, empty = "No data yet.", controls = null, signal }) {
+    Object.assign(this, { title, series, format, height, empty });
     this.hidden = new Set();
     this.pointed = null;
     this.data = null;
@@ -74,8 +77,10 @@ export class LineChart {
     ]);
     const pointer = this.pointed !== null &&
       svg("line", { class: "pointer", x1: x(this.pointed), x2: x(this.pointed), y1: MARGIN.top, y2: MARGIN.top + inner.height });
+    const known = shown.some((one) => this.data[one.name].some((value) => value !== null));
+    const note = !known && svg("text", { x: MARGIN.left + inner.width / 2, y: MARGIN.top + inner.height / 2, "text-anchor": "middle" }, this.empty);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
-    replace(this.svg, marks, times, lines, pointer);
+    replace(this.svg, marks, times, lines, pointer, note);
     this.drawValues();
   }
 

@@ -190,7 +190,8 @@ class HistoryCharts {
     this.range = "5m";
     this.data = null;
     this.decisions = new LineChart({ title: "Decisions per second", series: OUTCOMES, format: rate, height: 220, controls: this.controls(), signal });
-    this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170, signal });
+    this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170,
+      empty: "No decision was timed. Those of the gateway are not.", signal });
     this.answer = el("div", { role: "status" });
     this.element = el("section", { class: "card", "aria-label": "Decisions over time" }, this.answer, this.decisions.element);
     this.latencyElement = el("section", { class: "card", "aria-label": "Latency over time" }, this.latency.element);
