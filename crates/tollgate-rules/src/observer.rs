@@ -116,6 +116,16 @@ impl<'a> DecidedRequest<'a> {
         self.outcomes
     }
 
+    /// The cost that the request stated, instead of the one in the rules.
+    pub fn stated_cost(&self) -> Option<u64> {
+        self.plan.stated_cost
+    }
+
+    /// Returns true if the caller cannot delay a request.
+    pub fn cannot_wait(&self) -> bool {
+        self.plan.cannot_wait
+    }
+
     /// The rules that were asked.
     pub fn rules(&self) -> &'a RuleSet {
         self.plan.rules()

@@ -31,6 +31,8 @@ pub(crate) struct RequestPlan<'a> {
     rules: &'a RuleSet,
     /// The facts of the request; `None` for descriptors, which have facts of their own each.
     pub(crate) facts: Option<&'a Facts<'a>>,
+    /// The cost that the request states, instead of the one in the rules.
+    pub(crate) stated_cost: Option<u64>,
     /// True if the caller cannot delay a request.
     pub(crate) cannot_wait: bool,
     /// True if nothing is charged.
@@ -172,6 +174,7 @@ impl<'a> RequestPlan<'a> {
     pub(crate) fn new(rules: &'a RuleSet, ask: &'a Ask<'a>, now: Micros) -> RequestPlan<'a> {
         let mut plan = RequestPlan::empty(rules, ask.cannot_wait);
         plan.peek_only = ask.cost == Some(0);
+        plan.stated_cost = ask.cost;
         plan.needs_facts = ask.needs_facts;
         plan.facts = Some(&ask.facts);
         plan.add_facts(&ask.facts, (0, ask.cost), now);
@@ -185,6 +188,7 @@ impl<'a> RequestPlan<'a> {
         RequestPlan {
             rules,
             facts: None,
+            stated_cost: None,
             cannot_wait: at_once,
             peek_only: false,
             is_attempt: false,

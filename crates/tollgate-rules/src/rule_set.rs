@@ -1,6 +1,8 @@
 //! `RuleSet`: all rules, compiled, immutable, and indexed so that a request is compared only with
 //! the rules that its path can match.
 
+mod recording;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Cost, Mode, Rule, TierLimits};
 use crate::tally::Tally;
 use crate::waiting::WaitTally;
+pub use recording::{RecordedHeader, hash_credential};
 
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct RuleSet {
 }
 
 /// The contents of rules files.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct BaseRules {
     rules: Vec<IndexedRule>,
     /// Rules that have a path, by path.
@@ -48,6 +51,8 @@ struct BaseRules {
     /// The headers that keys of rules that refuse are made of, in lower case: true if a header
     /// counts from every peer, false if only from trusted ones.
     key_headers: HashMap<Box<str>, bool>,
+    /// The headers that rules look at, sorted by name. Bound: 32.
+    recorded_headers: Vec<RecordedHeader>,
     overrides: Vec<Arc<Override>>,
     settings: RuleSettings,
     /// The domains by name. Bound: the files that are read.
@@ -66,7 +71,7 @@ struct BaseRules {
 }
 
 /// A rule, and the rest of its condition that the path index does not test.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct IndexedRule {
     rule: Rule,
     rest: Option<Condition>,
@@ -92,7 +97,7 @@ pub(crate) struct SelectedRule {
 }
 
 /// A domain that a file defines.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DomainIndex {
     pub(crate) tree: DescriptorTree,
     /// The number of the rule that stated limits are counted under.
@@ -232,6 +237,7 @@ impl RuleSet {
             tiers: tiers.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect(),
             templates: HashMap::new(),
             key_headers: HashMap::new(),
+            recorded_headers: Vec::new(),
             overrides: overrides.into_iter().map(Arc::new).collect(),
             settings,
             domains: HashMap::new(),
@@ -545,6 +551,9 @@ impl BaseRules {
         self.estimates_costs |= rule.mode != Mode::Off && rule.has_estimate();
         self.reads_request_json |= rule.mode != Mode::Off && rule.request_paths().next().is_some();
         self.counts_bytes |= rule.mode != Mode::Off && rule.cost == Cost::Bytes;
+        if rule.mode != Mode::Off {
+            self.note_headers(&rule);
+        }
         if rule.mode == Mode::Off || rule.imported.is_some() {
             // The rule is never matched, or only found through a tree.
         } else if let Some(patterns) = patterns {

@@ -5,5 +5,9 @@
 //! to one thread, which keeps them in a ring ([`ring`]).
 
 mod entry;
+mod recorder;
 mod ring;
 mod sampling;
+
+pub(crate) use recorder::{MissingRequests, RecorderThread, TrafficRecorder};
+pub(crate) use ring::RecordedTraffic;

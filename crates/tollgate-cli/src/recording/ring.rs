@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tollgate::Micros;
 
 use super::entry::{PackedEntry, RecordedRequest, entries};
-use super::sampling::{CurrentShare, SampleShare};
+use super::sampling::SampleShare;
 
 /// Longest time that a request is kept.
 pub(super) const KEPT_US: u64 = 3_600_000_000;
@@ -68,7 +68,8 @@ pub(super) struct TrafficRing {
     entries: usize,
     bytes: usize,
     entries_max: usize,
-    share: Arc<CurrentShare>,
+    /// The share that is recorded.
+    share: SampleShare,
     /// The share that is complete since `complete_from`. It is smaller than the share that is recorded for an
     /// hour after that was doubled.
     complete: SampleShare,
@@ -80,6 +81,7 @@ pub(super) struct TrafficRing {
 /// The contents of a ring at an instant.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedTraffic {
+    /// Bound: the chunks of the ring.
     chunks: Vec<Arc<TrafficChunk>>,
     /// The share of callers whose requests are all there.
     pub(crate) share: SampleShare,
@@ -89,17 +91,22 @@ pub(crate) struct RecordedTraffic {
 }
 
 impl TrafficRing {
-    pub(super) fn new(entries_max: usize, share: Arc<CurrentShare>, now: Micros) -> TrafficRing {
+    pub(super) fn new(entries_max: usize, now: Micros) -> TrafficRing {
         TrafficRing {
             chunks: VecDeque::new(),
             entries: 0,
             bytes: 0,
             entries_max,
-            complete: share.get(),
-            share,
+            share: SampleShare::ALL,
+            complete: SampleShare::ALL,
             complete_from: now,
             changed_at: now,
         }
+    }
+
+    /// The share whose requests the ring wants.
+    pub(super) fn share(&self) -> SampleShare {
+        self.share
     }
 
     fn bytes_max(&self) -> usize {
@@ -108,8 +115,8 @@ impl TrafficRing {
 
     /// Adds requests that were just recorded.
     pub(super) fn add(&mut self, chunk: TrafficChunk, now: Micros) {
-        // Packed before the share was halved.
-        let share = self.share.get();
+        // Packed before the share was halved, or wanted by the file alone.
+        let share = self.share;
         let outside = entries(&chunk.packed).any(|entry| !share.includes(entry.caller()));
         let mut chunk =
             if outside { chunk.filtered(|entry| share.includes(entry.caller())) } else { chunk };
@@ -158,11 +165,11 @@ impl TrafficRing {
 
     /// Halves the share, or drops the oldest requests if a few callers make most of the traffic.
     fn make_room(&mut self, now: Micros) {
-        let half = self.share.get().halved();
+        let half = self.share.halved();
         let all = self.chunks.iter().flat_map(|chunk| entries(&chunk.packed));
         let kept = all.filter(|entry| half.includes(entry.caller())).count();
-        if kept >= self.entries / 8 && kept < self.entries && !self.share.get().is_smallest() {
-            self.share.set(half);
+        if kept >= self.entries / 8 && kept < self.entries && !self.share.is_smallest() {
+            self.share = half;
             self.changed_at = now;
             self.complete = self.complete.max(half);
             self.keep_only(|entry| half.includes(entry.caller()));
@@ -197,10 +204,10 @@ impl TrafficRing {
         if now.as_u64() < self.changed_at.as_u64().saturating_add(KEPT_US) {
             return;
         }
-        let share = self.share.get();
+        let share = self.share;
         self.complete = share;
         if self.entries < self.entries_max / 4 && self.bytes < self.bytes_max() / 4 {
-            self.share.set(share.doubled());
+            self.share = share.doubled();
             self.changed_at = now;
         }
     }
@@ -227,6 +234,13 @@ impl RecordedTraffic {
         requests.sort_by_key(|request| request.at);
         requests
     }
+
+    /// Returns true if these bytes are somewhere in it.
+    #[cfg(test)]
+    pub(super) fn contains_bytes(&self, bytes: &[u8]) -> bool {
+        let mut windows = self.chunks.iter().flat_map(|chunk| chunk.packed.windows(bytes.len()));
+        windows.any(|window| window == bytes)
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +255,7 @@ mod tests {
     }
 
     fn ring(entries_max: usize) -> TrafficRing {
-        TrafficRing::new(entries_max, Arc::default(), START)
+        TrafficRing::new(entries_max, START)
     }
 
     /// A caller's hash from its number, as even as a real one.
@@ -254,7 +268,7 @@ mod tests {
     /// were in the share.
     fn add(ring: &mut TrafficRing, requests: impl Iterator<Item = (u64, Micros)>) {
         for (caller, at) in requests {
-            if !ring.share.get().includes(hash(caller)) {
+            if !ring.share.includes(hash(caller)) {
                 continue;
             }
             let user = caller.to_string();
@@ -308,7 +322,7 @@ mod tests {
                 let kept = complete_callers(&ring, &sent, part.last().unwrap().1);
                 assert!(kept > 0, "{callers} callers");
             }
-            let share = ring.share.get().one_in();
+            let share = ring.share.one_in();
             assert!(share >= 8, "20,000 requests fit into {entries_max} only as 1/{share}");
             assert!(ring.entries >= entries_max / 16, "the share became too small: 1/{share}");
         }
@@ -320,7 +334,7 @@ mod tests {
         let sent: Vec<_> = (0..5_000).map(|number| (3, after(number * 1_000))).collect();
         add(&mut ring, sent.iter().copied());
         let now = sent.last().unwrap().1;
-        assert_eq!((ring.share.get(), complete_callers(&ring, &sent, now)), (SampleShare::ALL, 1));
+        assert_eq!((ring.share, complete_callers(&ring, &sent, now)), (SampleShare::ALL, 1));
         let recorded = ring.recorded(now);
         assert!(recorded.from > START, "the oldest requests were dropped");
         assert!(recorded.requests().len() >= 100);
@@ -344,7 +358,7 @@ mod tests {
         let mut ring = ring(1_000);
         let burst: Vec<_> = (0..8_000).map(|number| (number % 2_000, after(number))).collect();
         add(&mut ring, burst.iter().copied());
-        let least = ring.share.get();
+        let least = ring.share;
         assert!(least.one_in() >= 8);
         let mut sent = burst;
         for minute in 1..=60 * 12 {
@@ -357,7 +371,7 @@ mod tests {
                 complete_callers(&ring, &sent, after(minute * 60_000_000 + 3));
             }
         }
-        assert!(ring.share.get() < least, "still 1/{}", ring.share.get().one_in());
+        assert!(ring.share < least, "still 1/{}", ring.share.one_in());
         assert_eq!(ring.recorded(after(60 * 12 * 60_000_000)).share, SampleShare::ALL);
     }
 }

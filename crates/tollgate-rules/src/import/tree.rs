@@ -18,21 +18,21 @@ use crate::key_template::add_entry;
 pub const WILDCARD_BYTES_MAX: usize = 1 << 20;
 
 /// More has to be searched than [`WILDCARD_BYTES_MAX`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WildcardBytesExceeded;
 
 /// The most steps from the root to a node.
 pub(crate) const DEPTH_MAX: usize = 12;
 
 /// The descriptors of a file, each node with an index of those below it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DescriptorTree {
     /// The root first. Bound: the nodes of a YAML file.
     nodes: Vec<DescriptorNode>,
 }
 
 /// One descriptor of a file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct DescriptorNode {
     /// The number of the rule that its limit became.
     rule: Option<u32>,
@@ -43,7 +43,7 @@ struct DescriptorNode {
 }
 
 /// The nodes of one key below a node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct DescriptorChildren {
     /// The children by value, those with a `*` among them.
     exact: HashMap<Box<str>, u32>,

@@ -1,0 +1,322 @@
+//! `TrafficRecorder`: packs requests on the threads that decide them, and hands full chunks to the thread that
+//! keeps them.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use tollgate::Micros;
+use tollgate_rules::DecidedRequest;
+use tollgate_rules::rule_set::hash_credential;
+use tollgate_rules::stripes::{StripedCounters, Stripes};
+
+use super::entry::{ENTRY_BYTES_MAX, RecordedHeaders, RecordedRequest, pack};
+use super::ring::{CHUNK_BYTES, RecordedTraffic, TrafficChunk, TrafficRing};
+use super::sampling::{CallerSampler, CurrentShare};
+use crate::background;
+
+/// Chunks that wait for the thread. Further ones are dropped and counted.
+const CHUNKS_WAITING_MAX: usize = 64;
+
+/// Longest time that requests stay in the chunk of their stripe while others follow.
+const CHUNK_HELD_US: u64 = 1_000_000;
+
+/// Indexes of the counters.
+const LOST: usize = 0;
+const WITHOUT_FACTS: usize = 1;
+
+/// Records requests. Bound: a chunk of [`CHUNK_BYTES`] for each stripe of threads, [`CHUNKS_WAITING_MAX`] that
+/// wait, and the ring.
+pub(crate) struct TrafficRecorder {
+    sampler: CallerSampler,
+    share: Arc<CurrentShare>,
+    /// The locks are hardly contended: each thread has its own stripe.
+    stripes: Stripes<Mutex<TrafficChunk>>,
+    messages: SyncSender<RecorderMessage>,
+    counters: StripedCounters<2>,
+    /// Requests in chunks that were dropped.
+    dropped: AtomicU64,
+}
+
+/// Handle of the thread that keeps recorded requests.
+pub(crate) struct RecorderThread {
+    recorder: Arc<TrafficRecorder>,
+    thread: JoinHandle<()>,
+}
+
+/// Requests that are missing in a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MissingRequests {
+    /// Requests that were too large, or that came faster than the thread could keep them.
+    pub(crate) lost: u64,
+    /// Descriptors of Envoy, which have no facts of one request.
+    pub(crate) without_facts: u64,
+}
+
+/// A message to the thread.
+enum RecorderMessage {
+    Chunk(TrafficChunk),
+    /// Asks for the contents of the ring at an instant.
+    Show(Micros, SyncSender<RecordedTraffic>),
+    End,
+}
+
+impl TrafficRecorder {
+    /// Starts to keep `entries_max` requests.
+    pub(crate) fn start(entries_max: usize, now: Micros) -> io::Result<RecorderThread> {
+        let (messages, received) = sync_channel(CHUNKS_WAITING_MAX);
+        let share = Arc::<CurrentShare>::default();
+        let recorder = Arc::new(TrafficRecorder {
+            sampler: CallerSampler::default(),
+            share: share.clone(),
+            stripes: Stripes::default(),
+            messages,
+            counters: StripedCounters::default(),
+            dropped: AtomicU64::new(0),
+        });
+        let keeper = TrafficKeeper { ring: TrafficRing::new(entries_max, now), share };
+        let thread = background::spawn("tollgate-record", move || keeper.run(&received))?;
+        Ok(RecorderThread { recorder, thread })
+    }
+
+    /// Records a request, if its caller is in the share.
+    pub(crate) fn record(&self, decided: &DecidedRequest<'_>) {
+        let Some(facts) = decided.facts() else {
+            return self.counters.add(WITHOUT_FACTS, 1);
+        };
+        let rules = decided.rules();
+        let caller = self.sampler.hash(facts, rules.settings().identify.ipv6_prefix);
+        if !self.share.get().includes(caller) {
+            return;
+        }
+        let api_key = facts.api_key.filter(|key| !key.is_empty()).map(hash_credential);
+        let mut headers = RecordedHeaders::default();
+        if let Some(fields) = facts.headers {
+            for header in rules.recorded_headers() {
+                // An upgrade is a list; of all others rules look at the first.
+                let value = match &*header.name {
+                    "upgrade" => fields.joined(&header.name),
+                    name => fields.header(name),
+                };
+                let Some(value) = value else { continue };
+                let value =
+                    if header.is_credential { hash_credential(&value).into() } else { value };
+                headers.0.push((&header.name, value));
+            }
+        }
+        let path = facts.path.map(|path| path.split_once('?').map_or(path, |(path, _)| path));
+        self.add(&RecordedRequest {
+            at: decided.at(),
+            caller,
+            was_allowed: decided.refusal().is_none(),
+            cannot_wait: decided.cannot_wait(),
+            cost: decided.stated_cost(),
+            method: facts.method,
+            path,
+            ip: facts.ip,
+            ip_prefix: facts.ip_prefix,
+            user: facts.user,
+            tier: facts.tier,
+            api_key: api_key.as_deref(),
+            request_bytes: facts.request_bytes,
+            headers,
+        });
+    }
+
+    fn add(&self, request: &RecordedRequest<'_>) {
+        let mut chunk = lock(self.stripes.mine());
+        if !pack(request, &mut chunk.packed) {
+            drop(chunk);
+            return self.counters.add(LOST, 1);
+        }
+        chunk.note(request.at);
+        let held_us = chunk.last_at.as_u64().saturating_sub(chunk.first_at.as_u64());
+        if chunk.packed.len() + ENTRY_BYTES_MAX > CHUNK_BYTES || held_us > CHUNK_HELD_US {
+            let full = std::mem::take(&mut *chunk);
+            drop(chunk);
+            self.hand_over(full);
+        }
+    }
+
+    /// Gives a chunk to the thread. If that is far behind, the chunk is dropped: no request waits for it.
+    fn hand_over(&self, chunk: TrafficChunk) {
+        if let Err(
+            TrySendError::Full(RecorderMessage::Chunk(chunk))
+            | TrySendError::Disconnected(RecorderMessage::Chunk(chunk)),
+        ) = self.messages.try_send(RecorderMessage::Chunk(chunk))
+        {
+            self.dropped.fetch_add(chunk.entries as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives all chunks to the thread, waiting for it.
+    fn flush(&self) {
+        for stripe in self.stripes.all() {
+            let chunk = std::mem::take(&mut *lock(stripe));
+            if chunk.entries > 0 {
+                let entries = chunk.entries as u64;
+                if self.messages.send(RecorderMessage::Chunk(chunk)).is_err() {
+                    self.dropped.fetch_add(entries, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The requests that are recorded, up to this instant. Blocks until the thread has kept what is on its way.
+    pub(crate) fn recorded(&self, now: Micros) -> Result<RecordedTraffic, RecvError> {
+        self.flush();
+        let (reply, shown) = sync_channel(1);
+        self.messages.send(RecorderMessage::Show(now, reply)).map_err(|_| RecvError)?;
+        shown.recv()
+    }
+
+    /// The requests that were not recorded since the start.
+    pub(crate) fn missing(&self) -> MissingRequests {
+        let [too_large, without_facts] = self.counters.sums();
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        MissingRequests { lost: too_large + dropped, without_facts }
+    }
+}
+
+impl RecorderThread {
+    pub(crate) fn recorder(&self) -> Arc<TrafficRecorder> {
+        self.recorder.clone()
+    }
+
+    /// Keeps what is on its way, and ends the thread.
+    pub(crate) fn finish(self) {
+        self.recorder.flush();
+        if self.recorder.messages.send(RecorderMessage::End).is_ok() {
+            // A panic of the thread is logged; nothing is left to do.
+            let _ = self.thread.join();
+        }
+    }
+}
+
+/// The thread's part: keeps chunks in the ring.
+struct TrafficKeeper {
+    ring: TrafficRing,
+    share: Arc<CurrentShare>,
+}
+
+impl TrafficKeeper {
+    fn run(mut self, messages: &Receiver<RecorderMessage>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                RecorderMessage::Chunk(chunk) => {
+                    let now = chunk.last_at;
+                    self.ring.add(chunk, now);
+                    self.share.set(self.ring.share());
+                }
+                // The asker may have given up.
+                RecorderMessage::Show(now, reply) => drop(reply.send(self.ring.recorded(now))),
+                RecorderMessage::End => return,
+            }
+        }
+    }
+}
+
+/// Locks a chunk. A poisoned lock is no problem: a half-packed entry ends the chunk early.
+fn lock(chunk: &Mutex<TrafficChunk>) -> MutexGuard<'_, TrafficChunk> {
+    chunk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    use tollgate::{ManualClock, MemoryStore};
+    use tollgate_rules::{Ask, Facts, Gatekeeper, RulesObserver, Source, compile};
+
+    const START: Micros = Micros::new(1_700_000_000_000_000);
+
+    /// An observer that only records.
+    struct RecordingObserver(Arc<TrafficRecorder>);
+
+    impl RulesObserver for RecordingObserver {
+        fn decided(&self, decided: &DecidedRequest<'_>) {
+            self.0.record(decided);
+        }
+    }
+
+    type TestGatekeeper = Gatekeeper<MemoryStore, Arc<ManualClock>>;
+
+    fn gatekeeper(text: &str, recorder: &RecorderThread) -> TestGatekeeper {
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.expect("rules");
+        let clock = Arc::new(ManualClock::new(START));
+        let gatekeeper = Gatekeeper::new(rules, MemoryStore::new(1_000), clock);
+        gatekeeper.observed_by(Arc::new(RecordingObserver(recorder.recorder())))
+    }
+
+    const RULES: &str = "rules:
+  - name: api
+    match: { path: '/api/{*rest}', header: { x-tenant: acme } }
+    key: '{user|api_key|ip}'
+    limits: [2/minute]
+  - { name: secret, match: { header: { authorization: { present: true } } }, key: '{ip}', limits: [1/minute] }";
+
+    #[test]
+    fn facts_are_recorded_and_credentials_are_not() {
+        let thread = TrafficRecorder::start(1_000, START).unwrap();
+        let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));
+        let headers =
+            vec![("X-Tenant", "acme"), ("Authorization", "Bearer hunter2"), ("X-Other", "o")];
+        let facts = Facts {
+            method: Some("GET"),
+            path: Some("/api/a?token=hunter2"),
+            ip: "192.0.2.1".parse().ok(),
+            api_key: Some("hunter2"),
+            tier: Some("pro"),
+            headers: Some(&headers),
+            ..Facts::default()
+        };
+        let ask = Ask { facts, cost: Some(2), cannot_wait: true, ..Ask::default() };
+        assert!(!gatekeeper.decide_at(&ask, START).allowed(), "`secret` has room for 1");
+        let recorded = recorder.recorded(START).unwrap();
+        let requests = recorded.requests();
+        let [one] = &requests[..] else { panic!("{requests:?}") };
+        assert!(!format!("{recorded:?}{one:?}").contains("hunter2"));
+        assert!(!recorded.contains_bytes(b"hunter2"));
+        assert_eq!((one.method, one.path, one.tier), (Some("GET"), Some("/api/a"), Some("pro")));
+        assert_eq!((one.ip, one.cost, one.cannot_wait), (facts.ip, Some(2), true));
+        assert!(!one.was_allowed);
+        let names: Vec<_> = one.headers.0.iter().map(|(name, value)| (*name, &**value)).collect();
+        let hashed = hash_credential("Bearer hunter2");
+        assert_eq!(names, [("authorization", &*hashed), ("x-tenant", "acme")]);
+        assert_eq!(one.api_key, Some(&*hash_credential("hunter2")));
+        drop(requests);
+        thread.finish();
+    }
+
+    #[test]
+    fn threads_record_together_and_nothing_is_lost_silently() {
+        let thread = TrafficRecorder::start(1_000_000, START).unwrap();
+        let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));
+        let (threads, each) = (8, 5_000);
+        thread::scope(|scope| {
+            for number in 0..threads {
+                let gatekeeper = &gatekeeper;
+                scope.spawn(move || {
+                    let user = number.to_string();
+                    let facts = Facts { user: Some(&user), path: Some("/b"), ..Facts::default() };
+                    for turn in 0..each {
+                        let at = Micros::new(START.as_u64() + turn);
+                        gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, at);
+                    }
+                });
+            }
+        });
+        let long = "x".repeat(ENTRY_BYTES_MAX);
+        let facts = Facts { path: Some(&long), ..Facts::default() };
+        gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, START);
+        let recorded = recorder.recorded(Micros::new(START.as_u64() + each)).unwrap();
+        let requests = recorded.requests().len() as u64;
+        let MissingRequests { lost, without_facts } = recorder.missing();
+        assert_eq!((requests + lost, without_facts), (threads * each + 1, 0));
+        assert!(lost >= 1, "the long path");
+        thread.finish();
+    }
+}
