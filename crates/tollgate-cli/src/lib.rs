@@ -19,10 +19,8 @@ mod metrics;
 mod open_files;
 mod peer_instances;
 mod recent_refusals;
-#[allow(dead_code, reason = "the observer and the replay come next")]
 mod recording;
 mod refusal_log;
-#[allow(dead_code, reason = "the replay of recorded traffic comes next")]
 mod replay;
 mod reply;
 mod run;

@@ -9,6 +9,7 @@ use tollgate_rules::{DecidedRequest, MissingFacts, RulesObserver, Verdict};
 
 use crate::key_names::KeyNames;
 use crate::recent_refusals::RecentRefusals;
+use crate::recording::TrafficRecorder;
 use crate::refusal_log::{MissingFactsLog, RefusalLog};
 use crate::telemetry::Logs;
 use crate::top::{CountedRequest, TopCallers, TopEntry, TopOrder};
@@ -23,6 +24,8 @@ const ALLOWED: usize = REASONS.len();
 pub(crate) struct ServerObserver {
     outcomes: StripedCounters<{ ALLOWED + 1 }>,
     top: TopCallers,
+    /// `None` if traffic is not recorded.
+    recorder: Option<Arc<TrafficRecorder>>,
     refusals: RecentRefusals,
     refusal_log: RefusalLog,
     missing_facts_log: MissingFactsLog,
@@ -37,10 +40,16 @@ pub(crate) struct OutcomeCounts {
 }
 
 impl ServerObserver {
-    pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>, started: Micros) -> ServerObserver {
+    pub(crate) fn new(
+        logs: &Logs,
+        names: Arc<KeyNames>,
+        started: Micros,
+        recorder: Option<Arc<TrafficRecorder>>,
+    ) -> ServerObserver {
         ServerObserver {
             outcomes: StripedCounters::default(),
             top: TopCallers::new(names.clone()),
+            recorder,
             refusals: RecentRefusals::new(names.clone(), started.as_u64()),
             refusal_log: RefusalLog::new(logs, names),
             missing_facts_log: MissingFactsLog::new(logs),
@@ -82,6 +91,9 @@ impl RulesObserver for ServerObserver {
             CountedRequest { rule: &one.rule.name, rule_hash: one.rule_hash, key: one.key, refused }
         });
         self.top.count(decided.at(), each);
+        if let Some(recorder) = &self.recorder {
+            recorder.record(decided);
+        }
         let reason = decided.refusal().map(Refusal::name);
         if !all_allow {
             for one in decided.rule_verdicts().filter(|one| one.verdict != Verdict::Allowed) {

@@ -197,6 +197,20 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_keys: u64,
 
+    /// Number of requests of the last hour that are kept in memory, so that other rules can be tried on them; 0 keeps none
+    ///
+    /// POST /api/candidate on the admin listener tries rules. A request takes at most 256 bytes on average. If there are
+    /// more requests, those of some callers are kept, each caller with all of its requests. Credentials are not kept.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_RECENT_TRAFFIC",
+        default_value = "100000",
+        value_parser = clap::value_parser!(u32).range(0..=10_000_000),
+        help_heading = "State"
+    )]
+    pub(crate) recent_traffic: u32,
+
     /// File that keeps counters across restarts
     #[arg(long, value_name = "FILE", env = "TOLLGATE_SNAPSHOT", help_heading = "State")]
     pub(crate) snapshot: Option<PathBuf>,

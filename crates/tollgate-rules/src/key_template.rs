@@ -236,7 +236,7 @@ impl KeyTemplate {
 
     /// Returns true if a key may belong to one caller: it contains more than tier, method, path and
     /// domain.
-    pub(crate) fn names_caller(&self) -> bool {
+    pub fn names_caller(&self) -> bool {
         let is_shared = |fact: &KeyFactName| {
             matches!(
                 fact,

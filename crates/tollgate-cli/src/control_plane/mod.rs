@@ -2,6 +2,7 @@
 //! listener, on loopback by default, so that the data listeners can be exposed without it.
 
 mod assets;
+mod candidate;
 mod events;
 mod explain;
 mod guard;
@@ -40,6 +41,7 @@ use crate::reply;
 use crate::settings::OnMissingFacts;
 use crate::telemetry::{LogField, Logs};
 use crate::warnings::Warnings;
+pub(crate) use candidate::CandidateReplays;
 pub(crate) use events::LiveTraffic;
 use guard::AdminCaller;
 use keys::KeyRequest;
@@ -50,6 +52,7 @@ const CHANGE_BYTES_MAX: usize = 64 << 10;
 
 /// One path a line, so that two changes rarely meet.
 const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard), /livez, /readyz, /metrics, \
+    /api/candidate, \
     /api/events, \
     /api/explain, \
     /api/history, \
@@ -73,6 +76,7 @@ pub(crate) struct ControlPlane {
     pub(crate) names: Arc<KeyNames>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traffic: LiveTraffic,
+    pub(crate) candidates: CandidateReplays,
     pub(crate) logs: Logs,
     pub(crate) warnings: Warnings,
     /// Treatment of checks that lack the facts every rule needs.
@@ -192,6 +196,8 @@ impl ControlPlane {
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
             (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
             (AdminRoute::Reload, _) => reply::method_not_allowed("POST"),
+            (AdminRoute::Candidate, &Method::POST) => self.candidate(request.body.clone()).await,
+            (AdminRoute::Candidate, _) => reply::method_not_allowed("POST"),
             (AdminRoute::Explain, &Method::POST) => {
                 or_refusal(self.explain_request(head.uri.query(), request.body).await)
             }
@@ -255,6 +261,7 @@ enum AdminRoute<'a> {
     Status,
     Top,
     History,
+    Candidate,
     Explain,
     Events,
     Reloads,
@@ -271,6 +278,7 @@ impl AdminRoute<'_> {
             "/api/status" => AdminRoute::Status,
             "/api/top" => AdminRoute::Top,
             "/api/history" => AdminRoute::History,
+            "/api/candidate" => AdminRoute::Candidate,
             "/api/explain" => AdminRoute::Explain,
             "/api/events" => AdminRoute::Events,
             "/api/reloads" => AdminRoute::Reloads,
@@ -285,6 +293,7 @@ impl AdminRoute<'_> {
     fn body_bytes_max(&self, method: &Method) -> Option<usize> {
         match self {
             AdminRoute::Rules if method == Method::PUT => Some(RULES_BYTES_MAX as usize),
+            AdminRoute::Candidate if method == Method::POST => Some(RULES_BYTES_MAX as usize),
             AdminRoute::Explain if method == Method::POST => Some(explain::EXPLAIN_BYTES_MAX),
             AdminRoute::Key(_) if method == Method::POST => Some(CHANGE_BYTES_MAX),
             _ => None,

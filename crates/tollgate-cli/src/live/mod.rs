@@ -32,7 +32,7 @@ use tollgate::{Micros, Wait};
 use tollgate_rules::RulesVersion;
 use tollgate_rules::changes::Changes;
 
-pub(crate) use origin::{check_rate, load};
+pub(crate) use origin::{check_rate, folder_of, load};
 pub(crate) use watch::WatchMode;
 
 use crate::background;

@@ -129,11 +129,7 @@ impl RulesSource {
 
     /// Folder for relative paths in rules that are put: that of the rules files, if there are any.
     pub(super) fn folder(&self) -> PathBuf {
-        let folder = |path: &PathBuf| match path.is_dir() {
-            true => Some(path.clone()),
-            false => path.parent().map(Path::to_path_buf),
-        };
-        self.paths.first().and_then(folder).unwrap_or_default()
+        folder_of(&self.paths)
     }
 
     /// Compiles the content with the stores of this server.
@@ -162,6 +158,15 @@ impl RulesSource {
         }
         RulesContent::Texts(sources)
     }
+}
+
+/// Folder for relative paths in rules that do not come from a file: that of the first of these rules files.
+pub(crate) fn folder_of(paths: &[PathBuf]) -> PathBuf {
+    let folder = |path: &PathBuf| match path.is_dir() {
+        true => Some(path.clone()),
+        false => path.parent().map(Path::to_path_buf),
+    };
+    paths.first().and_then(folder).unwrap_or_default()
 }
 
 impl RulesContent {

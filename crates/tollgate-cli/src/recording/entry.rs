@@ -12,9 +12,6 @@ use tollgate_rules::{Facts, Headers};
 /// Largest request that is recorded, in bytes. Larger ones are counted as lost.
 pub(super) const ENTRY_BYTES_MAX: usize = 4 << 10;
 
-/// Most headers of one request that are recorded.
-pub(super) const HEADERS_MAX: usize = 32;
-
 /// A recorded request. Its texts are borrowed from the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedRequest<'a> {
@@ -37,7 +34,7 @@ pub(crate) struct RecordedRequest<'a> {
     /// The hash of the API key.
     pub(crate) api_key: Option<&'a str>,
     pub(crate) request_bytes: Option<u64>,
-    /// The headers that rules looked at. Bound: [`HEADERS_MAX`].
+    /// The headers that rules looked at. Bound: 32.
     pub(crate) headers: RecordedHeaders<'a>,
 }
 

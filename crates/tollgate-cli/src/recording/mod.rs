@@ -9,5 +9,7 @@ mod recorder;
 mod ring;
 mod sampling;
 
+pub(crate) use entry::RecordedRequest;
 pub(crate) use recorder::{MissingRequests, RecorderThread, TrafficRecorder};
 pub(crate) use ring::RecordedTraffic;
+pub(crate) use sampling::SampleShare;

@@ -87,7 +87,6 @@ pub(crate) struct RecordedTraffic {
     pub(crate) share: SampleShare,
     /// The instant since which they are all there.
     pub(crate) from: Micros,
-    pub(crate) to: Micros,
 }
 
 impl TrafficRing {
@@ -219,7 +218,6 @@ impl TrafficRing {
             chunks: self.chunks.iter().cloned().collect(),
             share: self.complete,
             from: self.complete_from.max(oldest),
-            to: now,
         }
     }
 }

@@ -112,6 +112,17 @@ impl ReplayComparison {
         changed_by.is_some()
     }
 
+    /// The requests refused by each rule of either set, now and then, by name. Rules that refuse nothing are left out.
+    pub(crate) fn refused_by_rule(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let mut refused: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+        for (side, tally) in [&self.now, &self.then].into_iter().enumerate() {
+            for (name, rule) in tally.rules.iter().filter(|(_, rule)| rule.refused > 0) {
+                refused.entry(name).or_default()[side] = rule.refused;
+            }
+        }
+        refused.into_iter().map(|(name, [now, then])| (name, now, then))
+    }
+
     /// Number of requests whose answer changes.
     pub(crate) fn changed(&self) -> u64 {
         let kinds = [&self.newly_refused, &self.newly_allowed, &self.changed_otherwise];

@@ -9,18 +9,24 @@
 
 mod callers;
 mod comparison;
+pub(crate) mod missing_facts;
 mod picture;
+mod recorded;
 mod report;
 mod series;
 pub(crate) mod tally;
+mod warnings;
 
 use std::fmt;
 use std::net::IpAddr;
 
 use tollgate::Micros;
 
-pub(crate) use comparison::ReplayComparison;
+pub(crate) use callers::AffectedCaller;
+pub(crate) use comparison::{ChangedExample, ExampleAnswer, ReplayComparison};
+pub(crate) use recorded::{RecordedReplay, ReplayFailure, replay_recorded};
 pub(crate) use report::AffectedCallersTable;
+pub(crate) use series::ReplayStep;
 
 /// A request that two rule sets have answered.
 #[derive(Clone, Copy)]

@@ -63,7 +63,7 @@ impl ReplaySeries {
     }
 
     /// The second of the first request; 0 if there is none.
-    pub(crate) fn from_s(&self) -> u64 {
+    pub(crate) fn start_s(&self) -> u64 {
         self.from_us.unwrap_or(0) / STEP_MIN_US
     }
 
@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(sum(|step| step.now_refused), minute / 2 + 1);
             assert_eq!(sum(|step| step.then_refused), minute / 3 + 1);
         }
-        assert_eq!((series.from_s(), series.step_s()), (1_700_000_000, 1_024));
+        assert_eq!((series.start_s(), series.step_s()), (1_700_000_000, 1_024));
         series.add(Micros::ZERO, [false, false]);
         assert_eq!(
             series.steps()[0].offered,

@@ -11,6 +11,7 @@ use crate::credentials::Credentials;
 use crate::key_names::{KeyNames, KeySecret};
 use crate::live::{self, LiveRules};
 use crate::peer_instances::{PeerChangeSink, PeerInstances};
+use crate::recording::{RecorderThread, TrafficRecorder};
 use crate::server_observer::ServerObserver;
 use crate::settings::ServerSettings;
 use crate::store::open_stores::OpenStores;
@@ -22,6 +23,8 @@ pub(super) struct DecisionCore {
     pub(super) gatekeeper: Arc<ServerGatekeeper>,
     pub(super) store: Arc<ServerStore>,
     pub(super) observer: Arc<ServerObserver>,
+    /// `None` if traffic is not recorded.
+    pub(super) recording: Option<RecorderThread>,
     pub(super) names: Arc<KeyNames>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
@@ -39,7 +42,14 @@ impl DecisionCore {
         let store = ServerStore::open(settings, shared, logs).map_err(CommandFailure::Input)?;
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
-        let observer = Arc::new(ServerObserver::new(logs, names.clone(), SystemClock.now()));
+        let now = SystemClock.now();
+        let recording = match settings.recent_traffic {
+            0 => None,
+            requests => Some(TrafficRecorder::start(requests as usize, now)),
+        };
+        let recording = recording.transpose().map_err(|error| cannot_start(&error))?;
+        let recorder = recording.as_ref().map(RecorderThread::recorder);
+        let observer = Arc::new(ServerObserver::new(logs, names.clone(), now, recorder));
         let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);
         let gatekeeper = Arc::new(gatekeeper.observed_by(observer.clone()));
         let peers = PeerInstances::default();
@@ -47,7 +57,7 @@ impl DecisionCore {
         let live = LiveRules::start(gatekeeper.clone(), first, peers_and_credentials, logs.clone());
         let live = live.map_err(|error| cannot_start(&error))?;
         join_peers(&peers, &store, &live);
-        Ok(DecisionCore { gatekeeper, store, observer, names, live, peers })
+        Ok(DecisionCore { gatekeeper, store, observer, names, live, peers, recording })
     }
 }
 

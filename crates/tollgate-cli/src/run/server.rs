@@ -8,7 +8,7 @@ use tollgate::Micros;
 
 use super::decision_core::DecisionCore;
 use super::{ADMIN_CONNECTIONS_MAX, workers};
-use crate::control_plane::{ControlPlane, LiveTraffic};
+use crate::control_plane::{CandidateReplays, ControlPlane, LiveTraffic};
 use crate::credentials::Credentials;
 use crate::data_plane::DataContext;
 use crate::data_plane::gateway::overload::WorkerBounds;
@@ -18,10 +18,11 @@ use crate::listeners::connection_caps::ConnectionCaps;
 use crate::listeners::service::ListenerService;
 use crate::listeners::tls::Certificate;
 use crate::listeners::watchdog::ConnectionTimeouts;
-use crate::live::LiveRules;
+use crate::live::{self, LiveRules};
 use crate::metrics::responses::ResponseCounts;
 use crate::metrics::{DecisionTiming, ListenerFigures, Metrics};
 use crate::peer_instances::PeerInstances;
+use crate::recording::RecorderThread;
 use crate::settings::ServerSettings;
 use crate::store::{ChangeConfirmer, ServerStore};
 use crate::telemetry::Logs;
@@ -44,6 +45,7 @@ pub(super) struct AssembledServer<'a> {
     pub(super) store: Arc<ServerStore>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
+    pub(super) recording: Option<RecorderThread>,
     /// `None` without a control listener, which shows it.
     pub(super) traffic: Option<LiveTraffic>,
 }
@@ -156,6 +158,10 @@ impl<'a> AssembledServer<'a> {
                         names: core.names.clone(),
                         metrics,
                         traffic,
+                        candidates: CandidateReplays::new(
+                            core.recording.as_ref().map(RecorderThread::recorder),
+                            live::folder_of(&settings.rules),
+                        ),
                         logs: logs.clone(),
                         warnings: Warnings::new(logs),
                         missing_facts: settings.missing_facts,
@@ -167,7 +173,7 @@ impl<'a> AssembledServer<'a> {
             };
             listeners.push(AssembledListener { entry, service, caps });
         }
-        let DecisionCore { store, live, peers, .. } = core;
+        let DecisionCore { store, live, peers, recording, .. } = core;
         AssembledServer {
             settings,
             logs,
@@ -177,6 +183,7 @@ impl<'a> AssembledServer<'a> {
             store,
             live,
             peers,
+            recording,
             traffic: shown,
         }
     }

@@ -88,6 +88,9 @@ impl AssembledServer<'_> {
         if let Some(store) = self.store.shared() {
             store.disconnect(self.peers.control()).await;
         }
+        if let Some(recording) = self.recording {
+            recording.finish();
+        }
         keeper.map_or(Ok(()), SnapshotThread::finish).map_err(CommandFailure::Input)?;
         self.logs.info("stopped", &[]);
         Ok(())

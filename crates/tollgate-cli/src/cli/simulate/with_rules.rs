@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
-use tollgate_rules::{Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RulesObserver};
+use tollgate_rules::{Compilation, Gatekeeper, Rule, RulesObserver};
 
 use super::store::SimStore;
 use super::trace::TraceReader;
@@ -15,6 +15,7 @@ use super::{
     Args, CommandFailure, OutputForm, Report, against, answer, check, in_turn, replay,
     warn_if_crowded,
 };
+use crate::replay::missing_facts::MissingFactsCount;
 use crate::replay::tally::TraceTally;
 
 /// Decides the requests of the trace one after the other.
@@ -39,37 +40,21 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     for rules in [Some(now), then].into_iter().flatten() {
         warn_if_crowded(&rules.store, args.max_keys);
         warn_if_left_out(&rules.gatekeeper);
-        rules.missing.warn();
+        warn_if_facts_missing(&rules.missing);
     }
     Ok(())
 }
 
-/// Number of requests that are allowed because they lack facts: a server would refuse some of them.
-#[derive(Debug, Default)]
-struct MissingFactsCount(Mutex<(u64, Option<String>)>);
-
-impl RulesObserver for MissingFactsCount {
-    fn decided(&self, _: &DecidedRequest<'_>) {}
-
-    fn missing_facts(&self, missing: &MissingFacts<'_>, _: Micros) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.0 += 1;
-        seen.1.get_or_insert_with(|| missing.to_string());
-    }
-}
-
-impl MissingFactsCount {
-    fn warn(&self) {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (requests, Some(first)) = &*seen {
-            // The answers are printed: a closed standard error is no reason to fail.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: requests allowed because they lack facts: {requests}; the first: {first}\n\
-                 hint: /v1/check answers such requests with 400, unless the server is started with \
-                 --missing-facts allow"
-            );
-        }
+/// Warns of requests that are allowed because they lack facts: a server would refuse some of them.
+fn warn_if_facts_missing(missing: &MissingFactsCount) {
+    if let Some((requests, first)) = missing.counted() {
+        // The answers are printed: a closed standard error is no reason to fail.
+        let _ = writeln!(
+            io::stderr(),
+            "warning: requests allowed because they lack facts: {requests}; the first: {first}\n\
+             hint: /v1/check answers such requests with 400, unless the server is started with \
+             --missing-facts allow"
+        );
     }
 }
 
