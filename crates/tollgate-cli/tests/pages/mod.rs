@@ -13,6 +13,7 @@
 
 mod commands;
 mod compare;
+mod links;
 mod markdown;
 mod mistakes;
 mod rules_blocks;
