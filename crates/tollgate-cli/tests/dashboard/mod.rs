@@ -64,6 +64,10 @@ fn cases_pass_in_chromium() {
     let mut restarted = Some(first);
     DashboardBrowser::start(&settings).run(|request| match request.split_once(' ') {
         Some(("log", text)) => server.wait_for_log(text),
+        Some(("rules", _)) => {
+            let rules = std::fs::read_to_string(&files.rules).expect("a file");
+            serde_json::to_string(&rules).expect("text")
+        }
         Some(("restart", _)) => {
             let old = restarted.take().expect("it runs");
             let admin = old.admin().to_string();

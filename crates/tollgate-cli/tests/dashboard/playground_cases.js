@@ -32,6 +32,20 @@ module.exports = {
     await page.locator("main[data-view=keys] h2", { hasText: "user=curious" }).waitFor();
   },
 
+  async "a recent refusal leads to its explanation"(test) {
+    const caller = { method: "GET", path: "/api/reports", ip: "192.0.2.10", user: "refused" };
+    await test.check(caller, 21);
+    const page = await test.open();
+    const list = page.locator("table", { hasText: "Recent refusals" });
+    await list.locator("tr", { hasText: "user=refused" }).first().getByTitle("Explain this refusal").click();
+    await page.locator("main[data-view=playground] .verdict", { hasText: /^Refused by reports/ }).waitFor();
+    assert.match(await page.locator(".arithmetic").first().innerText(), /20\/hour/);
+    await page.goto(`${test.servers.admin}/#/playground?refusal=0-1`);
+    test.expected.push(/status of 404/);
+    await page.reload();
+    await page.getByText("This refusal has been forgotten").waitFor();
+  },
+
   async "a mistake in a request is told"(test) {
     const page = await test.open("#/playground");
     await page.getByLabel("Header fields").fill("no colon");

@@ -7,8 +7,9 @@ import { el, replace } from "./dom.js";
 /** Names that are proposed at once. */
 const PROPOSALS = 20;
 
-/** A link to the state of a caller: rule and key. */
+/** A link to the state of a caller: rule and key. Some refusals are not those of one caller under one rule. */
 export function callerLink(rule, key) {
+  if (!rule || !key) return el("span", {}, rule ?? "–");
   return el("a", { class: "caller", href: `#/keys${query({ rule, key })}` }, el("b", {}, rule), " ", el("span", { class: "mono" }, key));
 }
 

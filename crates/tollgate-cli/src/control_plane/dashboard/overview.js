@@ -3,7 +3,7 @@
 import { get, query } from "./api.js";
 import { LineChart, sparkline } from "./charts.js";
 import { badge, el, field, missing, pairs, replace, table } from "./dom.js";
-import { DASH, bytes, clock, count, micros, millis, rate, share, short } from "./format.js";
+import { DASH, bytes, clock, count, micros, millis, plural, rate, share, short } from "./format.js";
 import { drawer, live, poll, pushBounded, recentRates } from "./live.js";
 import { callerLink, ruleInput } from "./links.js";
 
@@ -41,12 +41,13 @@ export function showOverview(main, parameters, signal) {
     el("div", { class: "columns" }, hottest, refused));
 
   let status = null;
+  let notRecorded = 0;
   const draw = drawer(() => {
     replace(tiles, tilesOf(live.tick));
     replace(facts, serverFacts(live.tick, status));
     replaceKeepingFocus(rules, busiestRules());
   }, signal);
-  const drawRefusals = drawer(() => replaceKeepingFocus(refusals, recentRefusals()), signal);
+  const drawRefusals = drawer(() => replaceKeepingFocus(refusals, recentRefusals(notRecorded)), signal);
   draw();
   live.on("tick", draw, signal);
   live.on("refusal", drawRefusals, signal);
@@ -61,11 +62,12 @@ export function showOverview(main, parameters, signal) {
     try {
       const told = await get("/api/refusals?n=50", { signal });
       live.addRefusals(told.refusals);
+      notRecorded = told.not_recorded;
       drawRefusals();
     } catch (error) {
       if (live.refusals.length === 0 && error.name !== "AbortError") replace(refusals, el("h2", {}, "Recent refusals"), missing(error));
     }
-  }, 15000, signal);
+  }, 5000, signal);
   poll(async () => {
     const [by_requests, by_refusals] = await Promise.all(
       ["requests", "refusals"].map((by) => get(`/api/top?by=${by}&n=10`, { signal })));
@@ -154,14 +156,15 @@ function busiestRules() {
     rows, "No request in the last seconds.");
 }
 
-function recentRefusals() {
+function recentRefusals(notRecorded) {
   const rows = live.refusals.slice(0, REFUSALS_SHOWN).map((refusal) => [
     el("a", { class: "quiet-link", href: `#/playground${query({ refusal: refusal.id })}`, title: "Explain this refusal" }, clock(refusal.at)),
     callerLink(refusal.rule, refusal.key), `${refusal.method ?? ""} ${refusal.path ?? ""}`.trim() || DASH,
     refusal.retry_after_ms === null ? "never" : millis(refusal.retry_after_ms),
   ]);
-  return table("Recent refusals", [["Time", "nowrap"], ["Rule and key", "long"], ["Request", "long spacious"], ["Retry in", "number"]],
+  const list = table("Recent refusals", [["Time", "nowrap"], ["Rule and key", "long"], ["Request", "long spacious"], ["Retry in", "number"]],
     rows, "Nothing was refused lately.");
+  return [list, notRecorded > 0 && el("p", { class: "hint" }, `A sample: ${plural(notRecorded, "more refusal")} since the start came too fast to be recorded.`)];
 }
 
 function topKeys({ top, window_s }) {

@@ -8,6 +8,8 @@ import { live, poll } from "./live.js";
 
 /** Lines of a difference that are shown; the server bounds its length as well. */
 const DIFF_LINES_MAX = 1000;
+const CAUSES = { files: "the files changed", keys: "tokens or certificate changed", "POST /api/reload": "asked for by POST /api/reload",
+  "PUT /api/rules": "sent by PUT /api/rules", SIGHUP: "asked for by SIGHUP" };
 const RESULTS = { loaded: "good", unchanged: "idle", refused: "bad" };
 
 export function showReloads(main, parameters, signal) {
@@ -49,8 +51,9 @@ function rowOf(reload, at) {
   const details = (name, open, content) => el("details", { class: "more", open }, el("summary", {}, name), content);
   return el("li", {},
     el("div", { class: "reload-line" }, badge(RESULTS[reload.result] ?? "idle", reload.result), el("span", { class: "number" }, moment(reload.at)),
-      el("span", { class: "muted" }, reload.cause), el("span", {}, reload.version ? `version ${reload.version}` : ""),
-      el("span", {}, reload.result === "refused" ? plural(reload.errors ?? 1, "error") : changesText(reload.changes))),
+      el("span", {}, reload.version ? `version ${reload.version}` : ""),
+      el("span", {}, reload.result === "refused" ? plural(reload.errors ?? 1, "error") : changesText(reload.changes)),
+      el("span", { class: "muted" }, CAUSES[reload.cause] ?? reload.cause)),
     diagnostics ? details("What is wrong", at === 0, el("pre", { tabindex: "0" }, diagnostics)) : null,
     diff ? details("Difference", at === 0, diffOf(diff)) : null);
 }
