@@ -13,10 +13,12 @@ mod metrics;
 mod query;
 mod refusals;
 mod reloads;
+mod rule_list;
 mod rules;
 mod status;
 mod top;
 mod unique_json;
+mod upstreams;
 
 pub(crate) use keys::override_json;
 
@@ -62,7 +64,8 @@ const UNKNOWN_PATH: &str = "There is no such path. There are: / (the dashboard),
     /api/reloads, \
     /api/rules, \
     /api/status, \
-    /api/top.";
+    /api/top, \
+    /api/upstreams.";
 
 /// Handler of the admin listener.
 pub(crate) struct ControlPlane {
@@ -190,8 +193,9 @@ impl ControlPlane {
             (AdminRoute::Top, _) if reads => or_refusal(self.top(head.uri.query())),
             (AdminRoute::History, _) if reads => or_refusal(self.history(head.uri.query())),
             (AdminRoute::Events, _) if reads => or_refusal(self.events(head)),
+            (AdminRoute::Upstreams, _) if reads => or_refusal(self.upstreams(head.uri.query())),
             (AdminRoute::Reloads, _) if reads => or_refusal(self.reloads(head.uri.query())),
-            (AdminRoute::Rules, _) if reads => self.rules(),
+            (AdminRoute::Rules, _) if reads => or_refusal(self.rules(head.uri.query())),
             (AdminRoute::Rules, &Method::PUT) => self.put_rules(request.body.clone(), by).await,
             (AdminRoute::Rules, _) => reply::method_not_allowed("GET, HEAD, PUT"),
             (AdminRoute::Reload, &Method::POST) => self.reload(by).await,
@@ -266,6 +270,7 @@ enum AdminRoute<'a> {
     Events,
     Reloads,
     Refusals,
+    Upstreams,
     Rules,
     Reload,
     /// One caller; holds the rule and key of the path.
@@ -283,6 +288,7 @@ impl AdminRoute<'_> {
             "/api/events" => AdminRoute::Events,
             "/api/reloads" => AdminRoute::Reloads,
             "/api/refusals" => AdminRoute::Refusals,
+            "/api/upstreams" => AdminRoute::Upstreams,
             "/api/rules" => AdminRoute::Rules,
             "/api/reload" => AdminRoute::Reload,
             _ => AdminRoute::Key(path.strip_prefix("/api/keys/")?),

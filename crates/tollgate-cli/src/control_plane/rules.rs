@@ -1,63 +1,20 @@
-//! `/api/rules` and `/api/reload`: shows and replaces the rules in force.
-
-use std::collections::HashMap;
+//! `PUT /api/rules` and `POST /api/reload`: replaces the rules in force.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tollgate_redis::instances::PublishStatus;
-use tollgate_rules::limit_spec::RuleLimit;
+use tollgate_rules::Changes;
 use tollgate_rules::rule::Mode;
-use tollgate_rules::{
-    Changes, Override, Rule, RuleSet, Tally, Verdict, WaitFigures, WaitOutcome, key_text,
-};
 
 use super::ControlPlane;
 use super::guard::AdminCaller;
-use super::keys::override_json;
 use crate::listeners::response_body::ResponseBody;
 use crate::live::{FailedReload, ReloadOutcome, RulesOrigin};
 use crate::peer_instances;
 use crate::reply;
 
 impl ControlPlane {
-    /// All rules, with their counts so far.
-    pub(super) fn rules(&self) -> Response<ResponseBody> {
-        let (status, rules) = self.live.status_and_rules(&self.gatekeeper);
-        let listed: Vec<Value> = rules
-            .tallies()
-            .zip(rules.wait_tallies())
-            .map(|((rule, tally), (_, waits))| {
-                let mut entry = rule_json(&rules, rule, tally);
-                if rule.can_wait() {
-                    entry["waits"] = waits_json(&waits.figures());
-                }
-                entry
-            })
-            .collect();
-        let by_name: HashMap<&str, &Rule> = rules.rules().map(|rule| (&*rule.name, rule)).collect();
-        let at_run_time = self.gatekeeper.overrides();
-        let of_file = rules.file_overrides().iter().map(|one| (one, false));
-        let overrides = of_file.chain(at_run_time.iter().map(|one| (one, true)));
-        let overrides = overrides.map(|(other, run_time)| {
-            let mut entry = override_json(other, run_time);
-            entry["rule"] = (*other.rule).into();
-            entry["key"] = key_text(&other.key).into();
-            // An override set at run time stays when its rule is removed, in case the rule comes back.
-            let rule = by_name.get(&*other.rule).copied();
-            entry["applies"] = rule.is_some_and(|rule| applies(&rules, rule, other)).into();
-            entry
-        });
-        let document = json!({
-            "version": status.version,
-            "origin": origin(&status.origin),
-            "tiers": rules.tiers(),
-            "rules": listed,
-            "overrides": overrides.collect::<Vec<_>>(),
-        });
-        reply::json(StatusCode::OK, document.to_string())
-    }
-
     /// Replaces the rules in force.
     pub(super) async fn put_rules(&self, text: Bytes, by: AdminCaller) -> Response<ResponseBody> {
         let outcome = self.live.put(text).await;
@@ -161,43 +118,6 @@ fn put_lifetime(told: Option<PublishStatus>) -> &'static str {
              rules are longer than 1 MiB, which is too long to share: they apply on this instance only."
         }
     }
-}
-
-/// Returns true if the override can apply: the key of the rule may have changed since.
-fn applies(rules: &RuleSet, rule: &Rule, other: &Override) -> bool {
-    let read = rule.key.parse_key(&key_text(&other.key), &rules.settings().identify);
-    read.is_ok_and(|key| key == other.key)
-}
-
-fn rule_json(rules: &RuleSet, rule: &Rule, tally: &Tally) -> Value {
-    let texts = |list: &[RuleLimit]| -> Vec<Value> {
-        list.iter().map(|limit| Value::from(&*limit.text)).collect()
-    };
-    let tiers = rules.tiers().into_iter().zip(rule.limits.by_tier());
-    let tiers: Map<String, Value> =
-        tiers.map(|(tier, list)| (tier.into(), texts(list).into())).collect();
-    let counts = Verdict::ALL.map(|verdict| (verdict.name().into(), tally.count(verdict).into()));
-    json!({
-        "name": &*rule.name,
-        "key": rule.key.to_string(),
-        "concurrency": rule.concurrency.as_ref().map(|bound| &*bound.text),
-        "limits": texts(rule.limits.plain()),
-        "tiers": tiers,
-        "mode": mode(rule.mode),
-        "soft": rule.soft,
-        "fallback": rule.fallback,
-        "tally": Map::from_iter(counts),
-    })
-}
-
-/// The requests of a rule that wait, and the ends of earlier waits.
-fn waits_json(figures: &WaitFigures) -> Value {
-    let ends = WaitOutcome::ALL.map(|end| (end.name().into(), figures.count(end).into()));
-    let admitted: u64 = figures.buckets.iter().sum();
-    let mut waits = Value::Object(Map::from_iter(ends));
-    waits["waiting"] = figures.waiting.into();
-    waits["mean_ms"] = (figures.sum_us / admitted.max(1) / 1_000).into();
-    waits
 }
 
 /// A mode as in a rules file; a share as its percentage.

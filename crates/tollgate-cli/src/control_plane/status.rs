@@ -106,7 +106,7 @@ impl ControlPlane {
     }
 }
 
-fn adaptive_bound_json(bound: &AdaptiveBoundReport) -> Value {
+pub(super) fn adaptive_bound_json(bound: &AdaptiveBoundReport) -> Value {
     let ms = |wait: Wait| wait.as_micros().map(|micros| micros as f64 / 1e3);
     json!({
         "rule": &*bound.rule,

@@ -12,6 +12,7 @@ use super::watchdog::ConnectionTimeouts;
 use super::workers::{Workers, WorkersEnded};
 use crate::metrics::exposition::MetricsPage;
 use crate::metrics::responses::ResponseCounts;
+use crate::upstream::registry::UpstreamState;
 
 /// A protocol of any type.
 pub(crate) trait AnyProtocol: Send + Sync {
@@ -65,6 +66,11 @@ pub(crate) trait ListenerMetrics: Send + Sync {
     /// Number of open connections that have switched protocols.
     fn open_tunnels(&self) -> u64 {
         0
+    }
+
+    /// The upstreams that the listener forwards to.
+    fn upstreams(&self) -> Vec<Arc<UpstreamState>> {
+        Vec::new()
     }
 }
 

@@ -25,6 +25,7 @@ use crate::peer_instances::PeerInstances;
 use crate::server_observer::{REASONS, ServerObserver};
 use crate::store::{ServerGatekeeper, ServerStore};
 use crate::telemetry::Logs;
+use crate::upstream::registry::UpstreamState;
 use exposition::{ExpositionFormat, MetricKind, MetricValue, MetricsPage};
 use responses::ResponseCounts;
 
@@ -86,6 +87,12 @@ impl Metrics {
     pub(crate) fn requests_waiting(&self) -> usize {
         let rules = self.gatekeeper.rules();
         rules.wait_tallies().map(|(_, tally)| tally.figures().waiting).sum()
+    }
+
+    /// The upstreams of the gateway; empty without one.
+    pub(crate) fn upstreams(&self) -> Vec<Arc<UpstreamState>> {
+        let own = self.listeners.iter().filter_map(|listener| listener.own.as_ref());
+        own.flat_map(|metrics| metrics.upstreams()).collect()
     }
 
     /// Number of open connections that have switched protocols.

@@ -32,6 +32,11 @@ impl UpstreamExchange {
         &self.upstream.servers[self.number]
     }
 
+    /// Number of the server in its upstream.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Records a complete response.
     pub(super) fn record_success(&self) {
         self.server().health.record_success(&clock::now_ms);

@@ -34,6 +34,8 @@ pub(crate) struct Forwarder;
 /// The response of an upstream, and the connection if it switched protocols.
 pub(crate) struct ForwardedResponse {
     pub(crate) response: Response<UpstreamBody>,
+    /// Number of the server in its upstream.
+    pub(crate) server: usize,
     /// The other end of the tunnel, and its connection, which must be kept until the tunnel ends.
     pub(crate) tunnel: Option<(OnUpgrade, Http1Connection)>,
 }

@@ -122,7 +122,8 @@ impl Http1Connection {
             exchange.record_success();
             let tunnel = Some(hyper::upgrade::on(&mut response));
             let response = response.map(|_| UpstreamBody::Whole(Bytes::new()));
-            return Ok(ForwardedResponse { response, tunnel: tunnel.map(|on| (on, self)) });
+            let (server, tunnel) = (exchange.number(), tunnel.map(|on| (on, self)));
+            return Ok(ForwardedResponse { response, server, tunnel });
         }
         let fields = response.headers();
         // Readers disagree about the end of such a response (RFC 9112, section 6.3).
@@ -130,6 +131,7 @@ impl Http1Connection {
             return Err(SendFailure { error: ForwardError::InvalidResponse, unsent: None });
         }
         let (head, incoming) = response.into_parts();
+        let server = exchange.number();
         let mut body = Http1Body { incoming, connection: Some((self, sent)), exchange };
         let body = match body.incoming.is_end_stream() {
             true => {
@@ -138,7 +140,7 @@ impl Http1Connection {
             }
             false => UpstreamBody::Http1(body),
         };
-        Ok(ForwardedResponse { response: Response::from_parts(head, body), tunnel: None })
+        Ok(ForwardedResponse { response: Response::from_parts(head, body), server, tunnel: None })
     }
 }
 

@@ -134,6 +134,7 @@ impl Http2Stream {
     ) -> Result<ForwardedResponse, SendFailure> {
         let response = self.send_only(request, exchange.server()).await?;
         let (head, incoming) = response.into_parts();
+        let server = exchange.number();
         let body = match incoming.is_end_stream() {
             true => {
                 exchange.record_success();
@@ -141,7 +142,7 @@ impl Http2Stream {
             }
             false => UpstreamBody::Http2(Http2Body { incoming, exchange, _stream: self }),
         };
-        Ok(ForwardedResponse { response: Response::from_parts(head, body), tunnel: None })
+        Ok(ForwardedResponse { response: Response::from_parts(head, body), server, tunnel: None })
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate_rules::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 
 use super::counters::UpstreamCounters;
 use super::retry_budget::RetryBudget;
-use super::server::UpstreamServer;
+use super::server::{ServerReport, UpstreamServer};
 use super::tls::UpstreamTls;
 use super::{clock, health_check};
 
@@ -34,6 +35,19 @@ impl UpstreamState {
         let is_available =
             |server: &&Arc<UpstreamServer>| server.health.is_available(&clock::now_ms);
         (self.servers.len(), self.servers.iter().filter(is_available).count())
+    }
+
+    /// All servers at this instant.
+    pub(crate) fn server_reports(&self) -> Vec<ServerReport> {
+        self.servers.iter().map(|server| server.report(&clock::now_ms)).collect()
+    }
+
+    /// Counts the head of a response that a server gave after this time.
+    pub(crate) fn count_response(&self, server: usize, wait: Duration) {
+        self.counters.count_response(wait);
+        if let Some(server) = self.servers.get(server) {
+            server.load.count_response(wait);
+        }
     }
 
     /// Creates an upstream, which keeps the servers, the counts and the TLS configuration of the one before it.
@@ -86,6 +100,7 @@ impl UpstreamState {
     /// Records that a server failed. Ejects it after several failures, unless half of the servers are ejected.
     pub(super) fn record_failure(&self, number: usize, now_ms: u64) {
         let server = &self.servers[number];
+        server.load.failures.fetch_add(1, Ordering::Relaxed);
         let failures = server.health.record_failure();
         let Some(ejection) = self.settings.ejection.filter(|it| failures >= it.after) else {
             return;
@@ -262,7 +277,7 @@ mod tests {
     #[test]
     fn a_server_survives_a_reload_if_its_url_stays() {
         let before = upstream(3);
-        before.servers[2].health.eject(std::time::Duration::from_secs(9), 7);
+        before.servers[2].health.eject(Duration::from_secs(9), 7);
         let urls = ["http://127.0.0.1:3002", "http://127.0.0.1:9", "http://127.0.0.1:3000"];
         let urls = urls.map(|url| UpstreamUrl::parse(url).unwrap()).to_vec();
         let after =

@@ -33,6 +33,33 @@ pub(super) struct ServerLoad {
     pub(super) outstanding: AtomicUsize,
     /// Requests begun, without retries.
     pub(super) requests: AtomicU64,
+    /// Heads of responses, and the sum of the times that they took, in microseconds.
+    responses: AtomicU64,
+    wait_us: AtomicU64,
+    /// Requests that failed by the server's fault, of which consecutive ones eject it.
+    pub(super) failures: AtomicU64,
+}
+
+impl ServerLoad {
+    /// Counts the head of a response that came after this time.
+    pub(super) fn count_response(&self, wait: Duration) {
+        self.responses.fetch_add(1, Ordering::Relaxed);
+        let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        self.wait_us.fetch_add(wait_us, Ordering::Relaxed);
+    }
+}
+
+/// A server at one instant, for people.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerReport {
+    pub(crate) url: UpstreamUrl,
+    /// True if it gets requests.
+    pub(crate) is_available: bool,
+    pub(crate) in_flight: usize,
+    pub(crate) requests: u64,
+    pub(crate) failures: u64,
+    /// Mean time to the head of a response; `None` without one.
+    pub(crate) mean_wait: Option<Duration>,
 }
 
 impl UpstreamServer {
@@ -46,6 +73,21 @@ impl UpstreamServer {
             speaks_http2: AtomicBool::new(false),
             load: ServerLoad::default(),
             health: ServerHealth::default(),
+        }
+    }
+}
+
+impl UpstreamServer {
+    pub(super) fn report(&self, now_ms: &impl Fn() -> u64) -> ServerReport {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mean_us = count(&self.load.wait_us).checked_div(count(&self.load.responses));
+        ServerReport {
+            url: self.url.clone(),
+            is_available: self.health.is_available(now_ms),
+            in_flight: self.load.outstanding.load(Ordering::Relaxed),
+            requests: count(&self.load.requests),
+            failures: count(&self.load.failures),
+            mean_wait: mean_us.map(Duration::from_micros),
         }
     }
 }

@@ -22,6 +22,7 @@ mod restarts;
 mod shaping;
 mod spellings;
 mod streams;
+mod upstream_report;
 mod upstream_timeouts;
 mod websocket_clients;
 mod websocket_limits;

@@ -1,11 +1,10 @@
 //! `GET /api/history`: what is counted is in it, exactly once.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use testkit::wait::until_true;
 
-use crate::harness::{DEADLINE, TollgateProcess, file, text};
+use crate::harness::{TollgateProcess, file, text};
 
 const RULES: &str = "
 rules:
@@ -34,16 +33,11 @@ fn sums(history: &Value) -> Vec<u64> {
 
 /// Waits until the history has these sums. More than them is an error at once.
 fn wait_for(server: &TollgateProcess, query: &str, want: [u64; 6]) {
-    let begun = Instant::now();
-    loop {
+    until_true(&format!("{want:?} of {query}"), || {
         let got = sums(&history(server, query));
-        if got == want {
-            return;
-        }
         assert!(got.iter().zip(want).all(|(got, want)| *got <= want), "{query}: {got:?}");
-        assert!(begun.elapsed() < DEADLINE, "{query}: {got:?}, not {want:?}");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
+        got == want
+    });
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod reload;
 mod reload_load;
 mod reloads;
 mod reserve;
+mod rule_pages;
 mod rules;
 mod settings;
 mod shared;

@@ -3,6 +3,8 @@
 use crate::matcher::{Condition, TextTest};
 use crate::normalized_facts::NormalizedFacts;
 use crate::path::Spelling;
+use crate::rule::Rule;
+use crate::rule_set::RuleSet;
 
 use super::ExplainedCondition;
 use super::secrets::Secrets;
@@ -33,6 +35,12 @@ pub(super) fn explain_conditions(
         }
     };
     parts.iter().map(explain).collect()
+}
+
+/// The condition of a rule as people read it; `None` if the rule applies always.
+pub fn rule_condition_text(rules: &RuleSet, rule: &Rule) -> Option<String> {
+    let secrets = Secrets(&rules.settings().identify);
+    rule.condition.as_ref().map(|condition| condition_text(condition, &secrets))
 }
 
 /// A condition as people read it: `method is GET or POST`.

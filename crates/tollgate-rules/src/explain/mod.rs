@@ -40,6 +40,7 @@ use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::rule_set::Override;
 use explained_verdict::ExplainedVerdict;
 
+pub use condition_text::rule_condition_text;
 pub use level::LimitLevel;
 pub use refusal_explanation::RefusalExplanation;
 pub use rule_reasons::RULES_LISTED_MAX;

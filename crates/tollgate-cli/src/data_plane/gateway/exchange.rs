@@ -188,11 +188,11 @@ impl Exchange {
         [self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed)]
     }
 
-    /// Notes that the head of the response has come.
-    pub(super) fn response_began(&self) {
+    /// Notes that the head of the response has come, from the server with this number.
+    pub(super) fn response_began(&self, server: usize) {
         self.has_response.store(true, Ordering::Relaxed);
         if let Some(upstream) = self.upstream() {
-            upstream.counters.count_response(self.started.elapsed());
+            upstream.count_response(server, self.started.elapsed());
         }
     }
 

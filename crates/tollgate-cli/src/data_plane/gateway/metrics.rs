@@ -101,6 +101,10 @@ impl ListenerMetrics for GatewayParts {
         self.write_queue(page);
     }
 
+    fn upstreams(&self) -> Vec<Arc<UpstreamState>> {
+        self.registry.upstreams()
+    }
+
     fn open_tunnels(&self) -> u64 {
         let counts = self.metrics.counts.sums();
         counts[TUNNELS_OPENED].saturating_sub(counts[TUNNELS_CLOSED])

@@ -85,7 +85,7 @@ impl ProxyService {
     ) -> Response<UpstreamBody> {
         let upstream = exchange.upstream().expect("it has been set");
         let forwarded = self.forwarder.forward(upstream, request).await;
-        let ForwardedResponse { mut response, tunnel } = match forwarded {
+        let ForwardedResponse { mut response, server, tunnel } = match forwarded {
             Ok(forwarded) => forwarded,
             Err(error) => {
                 let mut response = error_reply::upstream_failed(error).map(UpstreamBody::Whole);
@@ -95,7 +95,7 @@ impl ProxyService {
                 return response;
             }
         };
-        exchange.response_began();
+        exchange.response_began(server);
         let switched = response.headers().get(UPGRADE).cloned();
         hop_fields::remove_from_response(response.headers_mut());
         let received = response.version();
