@@ -25,7 +25,7 @@ class CaseContext {
     this.complaints = [];
     this.contexts = [];
     /** Messages that a case provokes on purpose, such as a response 401. */
-    this.expected = [/status of 404 .*\/api\/(upstreams|candidate)/];
+    this.expected = [/status of 404 .*\/api\/(upstreams)/];
   }
 
   /** Opens a page at a view, in a profile of its own. `prepare(page)` runs before it loads. */

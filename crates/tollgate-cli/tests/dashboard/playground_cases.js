@@ -46,6 +46,32 @@ module.exports = {
     await page.getByText("This refusal has been forgotten").waitFor();
   },
 
+  async "candidate rules are tried on recorded traffic, and their mistakes shown"(test) {
+    test.expected.push(/status of (400|409)/);
+    await test.check({ method: "GET", path: "/api/reports", ip: "192.0.2.11", user: "recorded" }, 15);
+    const page = await test.open("#/playground");
+    const editor = page.getByLabel("Rules file");
+    const attempt = () => page.getByRole("button", { name: "Try on recorded traffic" }).click();
+    const rules = (limit) => `rules:\n  - name: reports\n    match: { path: /api/reports }\n    key: "{user}"\n    limits: [${limit}]\n`;
+    await editor.fill(rules("10/hourly"));
+    await attempt();
+    await page.locator(".problem pre", { hasText: "10/hourly" }).waitFor();
+
+    await editor.fill(rules("10/hour"));
+    await attempt();
+    await page.locator(".verdict b", { hasText: /^[1-9][0-9,]* answers would change/ }).waitFor();
+    const byRule = page.locator("table", { hasText: "Refused, by rule" }).locator("tr", { hasText: "reports" });
+    const [now, then] = await byRule.locator("td").allInnerTexts();
+    assert.ok(Number(then.replace(",", "")) > Number(now.replace(",", "")), `${now} ${then}`);
+    await page.locator("path.line-then_refused").waitFor();
+    const left = await test.admin("/api/keys/reports/user%3Drecorded");
+    assert.equal(left.limits[0].limit, "20/hour", "nothing is put in force");
+    // What was typed is there when the view is shown again.
+    await page.getByRole("link", { name: "Keys", exact: true }).click();
+    await page.getByRole("link", { name: "Playground", exact: true }).click();
+    assert.equal(await editor.inputValue(), rules("10/hour"));
+  },
+
   async "a mistake in a request is told"(test) {
     const page = await test.open("#/playground");
     await page.getByLabel("Header fields").fill("no colon");

@@ -7,7 +7,7 @@ import { clock, count, moment, plural, rate, share } from "./format.js";
 
 const EXAMPLE = `rules:
   - name: api
-    match: { path: /api/** }
+    match: { path: "/api/{*rest}" }
     key: "{user|ip}"
     limits: [100/minute]
 `;

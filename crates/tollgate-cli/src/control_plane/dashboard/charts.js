@@ -12,11 +12,11 @@ const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
 
 export class LineChart {
   /**
-   * `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`; `empty` says why there is
-   * nothing to draw; `controls` stand beside the title.
+   * `series` are `{ name, label }`; `format` writes a value; the class of a line is `line-NAME`; `axis` makes the
+   * axis of values; `empty` says why there is nothing to draw; `controls` stand beside the title.
    */
-  constructor({ title, series, format, height = 190, empty = "No data yet.", controls = null, signal }) {
-    Object.assign(this, { title, series, format, height, empty });
+  constructor({ title, series, format, height = 190, axis = linearAxis, empty = "No data yet.", controls = null, signal }) {
+    Object.assign(this, { title, series, format, height, axis, empty });
     this.hidden = new Set();
     this.pointed = null;
     this.data = null;
@@ -61,13 +61,13 @@ export class LineChart {
     const { from_s, step_s, length } = this.data;
     const inner = { width: width - MARGIN.left - MARGIN.right, height: this.height - MARGIN.top - MARGIN.bottom };
     const shown = this.series.filter((one) => !this.hidden.has(one.name));
-    const top = roundUp(Math.max(0, ...shown.flatMap((one) => this.data[one.name].map((value) => value ?? 0))));
+    const { part, marks } = this.axis(shown.flatMap((one) => this.data[one.name].filter((value) => value !== null)));
     const x = (at) => MARGIN.left + (inner.width * at) / Math.max(1, length - 1);
-    const y = (value) => MARGIN.top + inner.height * (1 - value / top);
+    const y = (value) => MARGIN.top + inner.height * (1 - part(value));
     this.x = x;
-    const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => [
-      svg("line", { class: part === 0 ? "axis" : "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(top * part), y2: y(top * part) }),
-      part % 0.5 === 0 && svg("text", { x: MARGIN.left - 6, y: y(top * part) + 4, "text-anchor": "end" }, this.format(top * part)),
+    const values = marks.map(({ value, labelled }, at) => [
+      svg("line", { class: at === 0 ? "axis" : "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }),
+      labelled && svg("text", { x: MARGIN.left - 6, y: y(value) + 4, "text-anchor": "end" }, this.format(value)),
     ]);
     const times = timeMarks(from_s, step_s * (length - 1), inner.width / 90).map(({ at, text }) =>
       svg("text", { x: x((at - from_s) / step_s), y: this.height - 4, "text-anchor": "middle" }, text));
@@ -80,7 +80,7 @@ export class LineChart {
     const known = shown.some((one) => this.data[one.name].some((value) => value !== null));
     const note = !known && svg("text", { x: MARGIN.left + inner.width / 2, y: MARGIN.top + inner.height / 2, "text-anchor": "middle" }, this.empty);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
-    replace(this.svg, marks, times, lines, pointer, note);
+    replace(this.svg, values, times, lines, pointer, note);
     this.drawValues();
   }
 
@@ -139,6 +139,21 @@ function lastValue(data, series) {
     if (series.some((one) => data[one.name][at] !== null)) return at;
   }
   return 0;
+}
+
+/** An axis from 0: `part(value)` is how far up a value is, from 0 to 1; `marks` are its lines. */
+export function linearAxis(values) {
+  const top = roundUp(Math.max(0, ...values));
+  return { part: (value) => value / top, marks: [0, 1, 2, 3, 4].map((at) => ({ value: (top * at) / 4, labelled: at % 2 === 0 })) };
+}
+
+/** An axis whose lines are powers of ten, for values of very different size. */
+export function powersAxis(values) {
+  const powers = values.filter((value) => value > 0).map(Math.log10);
+  const low = powers.length ? Math.floor(Math.min(...powers)) : 0;
+  const high = Math.max(low + 1, powers.length ? Math.ceil(Math.max(...powers)) : 1);
+  const marks = Array.from({ length: high - low + 1 }, (_, at) => ({ value: 10 ** (low + at), labelled: true }));
+  return { part: (value) => (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low), marks };
 }
 
 /** The next number of which half and a quarter are short as well. */

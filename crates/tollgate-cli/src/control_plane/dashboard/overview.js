@@ -1,7 +1,7 @@
 // Overview: what the server decides now, over time, and for whom.
 
 import { get, query } from "./api.js";
-import { LineChart, sparkline } from "./charts.js";
+import { LineChart, powersAxis, sparkline } from "./charts.js";
 import { badge, el, field, missing, pairs, replace, table } from "./dom.js";
 import { DASH, bytes, clock, count, micros, millis, plural, rate, share, short } from "./format.js";
 import { drawer, live, poll, pushBounded, recentRates } from "./live.js";
@@ -193,7 +193,7 @@ class HistoryCharts {
     this.range = "5m";
     this.data = null;
     this.decisions = new LineChart({ title: "Decisions per second", series: OUTCOMES, format: rate, height: 220, controls: this.controls(), signal });
-    this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170,
+    this.latency = new LineChart({ title: "Time to decide", series: LATENCIES, format: micros, height: 170, axis: powersAxis,
       empty: "No decision was timed. Those of the gateway are not.", signal });
     this.answer = el("div", { role: "status" });
     this.element = el("section", { class: "card", "aria-label": "Decisions over time" }, this.answer, this.decisions.element);

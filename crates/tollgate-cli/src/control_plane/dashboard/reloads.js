@@ -75,8 +75,8 @@ function namesText(names) {
 
 /** A unified diff; the signs at the beginning of lines stay, so that colour is not the only sign. */
 export function diffOf(diff) {
-  const lines = diff.split("\n");
-  const kind = (line) => ({ "+": "added", "-": "removed", "@": "place" })[line[0]];
+  const lines = diff.trimEnd().split("\n");
+  const kind = (line) => (/^(---|\+\+\+|@@) /.test(line) ? "place" : { "+": "added", "-": "removed" }[line[0]]);
   const more = lines.length > DIFF_LINES_MAX ? el("span", { class: "place" }, `… ${plural(lines.length - DIFF_LINES_MAX, "more line")}`) : null;
   return el("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "Difference" },
     lines.slice(0, DIFF_LINES_MAX).map((line) => el("span", { class: kind(line) }, line)), more);
