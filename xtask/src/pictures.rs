@@ -37,9 +37,11 @@ fn picture(line: &str) -> Option<(&str, &str)> {
 
 fn draw(name: &str, options: &str) -> bool {
     let program = format!("{}/tollgate", crate::target_directory("debug"));
+    let (options, title) = options.split_once('|').unwrap_or((options, ""));
     let drawing = Invocation::new(&format!("{program} simulate {options}"))
         .with(["--svg", &format!("docs/pictures/{name}.svg")]);
-    drawing.output().is_some()
+    let title = Some(title.trim()).filter(|title| !title.is_empty());
+    drawing.with(title.into_iter().flat_map(|title| ["--title", title])).output().is_some()
 }
 
 #[cfg(test)]

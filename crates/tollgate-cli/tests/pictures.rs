@@ -23,7 +23,11 @@ fn pictures_are_what_the_program_draws() {
     for (name, options) in pictures() {
         let drawn = file(&format!("pictures/{name}.svg"), "");
         let mut command = tollgate();
+        let (options, title) = options.split_once('|').unwrap_or((options, ""));
         command.current_dir(root()).arg("simulate").args(options.split_whitespace());
+        if !title.is_empty() {
+            command.args(["--title", title.trim()]);
+        }
         let ran = command.arg("--svg").arg(&drawn).output().expect("tollgate runs");
         assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
         let checked_in = root().join(format!("docs/pictures/{name}.svg"));

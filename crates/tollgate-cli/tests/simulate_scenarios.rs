@@ -190,3 +190,55 @@ fn what_cannot_be_drawn_is_said() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("cannot write /nowhere/a.svg"), "{}", ran.stderr);
 }
+
+#[test]
+fn rules_are_drawn_by_their_keys() {
+    let rules = "# Two a second.\nrules:\n  - { name: api, key: '{user}', limits: [2/second] }\n";
+    let rules = file("keys-drawn.yaml", rules);
+    // Six callers, of whom the fourth sends the most.
+    let line = |index: u64, user: u64| {
+        format!("{{\"at\":{},\"facts\":{{\"user\":\"u{user}\"}}}}\n", index * 100_000)
+    };
+    let trace: String =
+        (0..30).map(|index| line(index, [0, 1, 2, 3, 4, 5, 3, 3, 3][index as usize % 9])).collect();
+    let trace = file("keys-drawn.jsonl", trace);
+    let [rules, trace] = [&rules, &trace].map(|path| path.to_str().expect("text"));
+    let base = ["simulate", "--rules", rules, "--trace", trace];
+    let chart = run(base.into_iter().chain(["--output", "chart", "--title", "Six callers"]));
+    assert_eq!((chart.code, &*chart.stderr), (Some(0), ""));
+    assert!(chart.stdout.starts_with("Six callers\nTwo a second.\n"), "{}", chart.stdout);
+    assert!(chart.stdout.contains("30 requests"), "{}", chart.stdout);
+    // Four keys with 12, 4, 4 and 4 requests have a panel; two keys with three each have none.
+    assert!(
+        chart.stdout.contains("\nuser=u3 · ") && chart.stdout.contains("6 requests of other keys"),
+        "{}",
+        chart.stdout
+    );
+    assert_eq!(chart.stdout.matches("\nuser=u").count(), 4);
+
+    // The picture comes beside the same answers.
+    let picture = file("keys-drawn.svg", "");
+    let picture = picture.to_str().expect("text");
+    let plain = run(base).answers("plain");
+    let drawn = run(base.into_iter().chain(["--svg", picture])).answers("drawn");
+    assert_eq!(plain, drawn);
+    let of_u3 = |allowed: bool| {
+        let is_u3 = |index: usize| [3, 6, 7, 8].contains(&(index % 9));
+        (0..30).filter(|&index| is_u3(index) && plain[index]["allowed"] == allowed).count()
+    };
+    let counts = format!("{} admitted, {} refused", of_u3(true), of_u3(false));
+    assert!(of_u3(false) > 0, "somebody is refused");
+    let picture = fs::read_to_string(picture).expect("a picture");
+    assert!(picture.contains(&counts), "{counts}");
+}
+
+#[test]
+fn rules_that_wait_for_each_other_are_not_drawn() {
+    let rules = "rules: [{ name: jobs, key: '{user}', limits: [2/second], concurrency: 1 }]";
+    let rules = file("waits-drawn.yaml", rules);
+    let trace = file("waits-drawn.jsonl", "{\"at\":0,\"facts\":{\"user\":\"a\"}}\n");
+    let [rules, trace] = [&rules, &trace].map(|path| path.to_str().expect("text"));
+    let ran = run(["simulate", "--rules", rules, "--trace", trace, "--output", "chart"]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(2), ""));
+    assert!(ran.stderr.contains("are not drawn\nhint: leave out"), "{}", ran.stderr);
+}

@@ -27,6 +27,7 @@ mod answer;
 mod caller_tally;
 mod in_turn;
 mod one_limit;
+mod rules_course;
 mod store;
 mod trace;
 mod trace_line;
@@ -49,7 +50,7 @@ const OUTPUT_BYTES: usize = 64 << 10;
     after_long_help = HELP
 )]
 pub(crate) struct Args {
-    /// Compare all algorithms on this traffic: steady, burst, boundary, flood, visual or timeline
+    /// Compare all algorithms on this traffic: steady, burst, boundary, flood, visual, timeline or eager
     ///
     /// Draws the offered, admitted, refused and delayed requests and what each algorithm remembers.
     #[arg(
@@ -63,6 +64,10 @@ pub(crate) struct Args {
     /// Write the picture to this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// Title of the picture
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
 
     /// Trace of requests, JSON lines; - is standard input
     #[arg(long, value_name = "FILE", requires = "by")]
@@ -141,13 +146,6 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
     let Some(trace) = &args.trace else { return Err(CommandFailure::Usage(args.without_trace())) };
     if !args.rules.is_empty() {
-        let is_drawn = args.svg.is_some() || args.output == Some(OutputForm::Chart);
-        if is_drawn && args.against.is_empty() {
-            let report = Report::new("a trace is drawn for one limit or with --against");
-            return Err(CommandFailure::Usage(
-                report.hint("add --against FILE, or write --rate instead of --rules"),
-            ));
-        }
         check::read_input_once(args.rules.iter().chain(&args.against).chain([trace]))?;
         return with_rules::run(args, trace);
     }
@@ -161,6 +159,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 }
 
 impl Args {
+    /// True if a picture is wanted.
+    fn is_drawn(&self) -> bool {
+        self.svg.is_some() || self.output == Some(OutputForm::Chart)
+    }
+
     /// The report for a missing trace.
     fn without_trace(&self) -> Report {
         if !self.rules.is_empty() {

@@ -33,7 +33,7 @@ const ENTRIES_HINT: &str = r#"write a descriptor of Envoy, such as "domain":"edg
 const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-tenant":"acme"}"#;
 
 /// The facts of a line. All are optional, and `null` is the same as missing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct TraceLine<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
@@ -88,6 +88,16 @@ impl<'a> TraceLine<'a> {
             descriptor: None,
             cost,
         })
+    }
+
+    /// Returns the answer that a request for nothing would get; charges nothing.
+    pub(super) fn peek(&self, sim: &SimRules, at: Micros) -> Result<Answer, CommandFailure> {
+        let SimRules { gatekeeper, store, .. } = sim;
+        let stated = self.stated_facts();
+        let rules = gatekeeper.rules();
+        let identity = rules.settings().identify.identify_stated(&stated, at);
+        let ask = Ask { facts: identity.complete(stated), cost: Some(0), ..Ask::default() };
+        store.wait(gatekeeper.peek_by(gatekeeper.rules(), &ask, at))
     }
 
     /// Decides by these rules.

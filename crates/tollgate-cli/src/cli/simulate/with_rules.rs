@@ -2,29 +2,26 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
-use tollgate_rules::{Compilation, Gatekeeper, Rule, RulesObserver};
+use tollgate_rules::{
+    Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RulesObserver, key_text,
+};
 
 use super::store::SimStore;
 use super::trace::TraceReader;
 use super::trace_line::{self, TraceLine};
 use super::{
     Args, CommandFailure, OutputForm, Report, against, answer, check, in_turn, replay,
-    warn_if_crowded,
+    rules_course, warn_if_crowded,
 };
 use crate::replay::missing_facts::MissingFactsCount;
 use crate::replay::tally::TraceTally;
 
 /// Decides the requests of the trace one after the other.
 pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
-    if args.output == Some(OutputForm::Chart) && args.against.is_empty() {
-        let problem = "--output chart compares, and there is one rule set";
-        let hint = "add --against FILE with candidate rules, or write --output table";
-        return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
-    }
     let now = SimRules::open(&args.rules, args)?;
     let then = match &args.against[..] {
         [] => None,
@@ -33,6 +30,12 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     let mut trace = TraceReader::open(trace, &trace_line::TRACE_FORMAT)?;
     let people = args.output == Some(OutputForm::Table);
     match &then {
+        None if args.is_drawn() && now.waits() => {
+            let problem = "rules whose requests wait for each other are not drawn";
+            let hint = "leave out --svg and write --output table: it shows waits and fairness";
+            return Err(CommandFailure::Usage(Report::new(problem).hint(hint)));
+        }
+        None if args.is_drawn() => rules_course::run(&mut trace, &now, args)?,
         None if now.waits() => in_turn::decide(&mut trace, &now, people)?,
         None => decide(&mut trace, &now, people)?,
         Some(then) => against::compare(&mut trace, [&now, then], args)?,
@@ -40,9 +43,46 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
     for rules in [Some(now), then].into_iter().flatten() {
         warn_if_crowded(&rules.store, args.max_keys);
         warn_if_left_out(&rules.gatekeeper);
-        warn_if_facts_missing(&rules.missing);
+        warn_if_facts_missing(&rules.observer.missing);
     }
     Ok(())
+}
+
+/// Observer of the decisions of a trace.
+#[derive(Debug, Default)]
+struct TraceObserver {
+    missing: MissingFactsCount,
+    /// True if [`SimRules::take_decided`] is called after each request.
+    records_keys: bool,
+    /// The keys of the last request. Bound: one for each rule that applies, at most [`MAX_LIMITS`].
+    decided: Mutex<Vec<DecidedKey>>,
+}
+
+/// A key under a rule that decided about a request.
+#[derive(Debug)]
+pub(super) struct DecidedKey {
+    pub(super) rule: String,
+    /// The key as people read it.
+    pub(super) key: String,
+    /// Units that the rule asks for.
+    pub(super) cost: u64,
+}
+
+impl RulesObserver for TraceObserver {
+    fn decided(&self, decided: &DecidedRequest<'_>) {
+        if self.records_keys {
+            let keys = decided.rule_verdicts().map(|verdict| DecidedKey {
+                rule: verdict.rule.name.to_string(),
+                key: key_text(verdict.key),
+                cost: verdict.cost,
+            });
+            *self.decided.lock().unwrap_or_else(PoisonError::into_inner) = keys.collect();
+        }
+    }
+
+    fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
+        self.missing.missing_facts(missing, now);
+    }
 }
 
 /// Warns of requests that are allowed because they lack facts: a server would refuse some of them.
@@ -66,7 +106,7 @@ pub(super) struct SimRules {
     pub(super) gatekeeper: SimGatekeeper,
     pub(super) store: Arc<SimStore>,
     pub(super) clock: Arc<ManualClock>,
-    missing: Arc<MissingFactsCount>,
+    observer: Arc<TraceObserver>,
 }
 
 impl SimRules {
@@ -77,11 +117,19 @@ impl SimRules {
             let _ = write!(io::stderr(), "{diagnostics}");
             return Err(CommandFailure::Reported);
         };
-        let (store, missing) = (Arc::new(SimStore::open(args)?), Arc::default());
+        let store = Arc::new(SimStore::open(args)?);
+        let observer =
+            Arc::new(TraceObserver { records_keys: args.is_drawn(), ..TraceObserver::default() });
         let clock = Arc::new(ManualClock::new(Micros::ZERO));
         let gatekeeper = Gatekeeper::new(rules, Arc::clone(&store), Arc::clone(&clock));
-        let gatekeeper = gatekeeper.observed_by(Arc::clone(&missing) as Arc<dyn RulesObserver>);
-        Ok(SimRules { gatekeeper, store, clock, missing })
+        let gatekeeper = gatekeeper.observed_by(Arc::clone(&observer) as Arc<dyn RulesObserver>);
+        Ok(SimRules { gatekeeper, store, clock, observer })
+    }
+
+    /// The keys that decided about the last request.
+    pub(super) fn take_decided(&self) -> Vec<DecidedKey> {
+        let mut decided = self.observer.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut decided)
     }
 
     /// Returns true if requests may wait for each other. Over a shared store they do not: it would have to wait for

@@ -127,7 +127,7 @@ impl AlgorithmCourse {
 
 /// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestFate {
+pub(in super::super) enum RequestFate {
     Admitted,
     Delayed,
     Refused,

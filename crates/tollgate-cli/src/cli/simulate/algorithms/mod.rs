@@ -28,7 +28,9 @@ mod table;
 mod tests;
 mod traffic;
 
-pub(super) use course::ComparedLimit;
+pub(super) use course::{ComparedLimit, RequestFate};
+pub(super) use picture::TrafficView;
+pub(super) use traffic::{REQUESTS_MAX, TrafficSpan, counted, no_requests, too_many_requests};
 
 /// Columns of a chart.
 const CHART_COLUMNS: usize = 80;
@@ -39,7 +41,11 @@ pub(super) fn run_scenario(scenario: &TrafficScenario, args: &Args) -> Result<()
     let traffic = scenario.traffic();
     let limits = limits_of_all(&scenario.limit()).map_err(CommandFailure::Input)?;
     let courses = AlgorithmCourse::run_each(limits, &traffic);
-    show_courses(&scenario.heading(), &traffic, &courses, (output, args.svg.as_deref()))
+    let mut heading = scenario.heading();
+    if let Some(title) = &args.title {
+        heading.title.clone_from(title);
+    }
+    show_courses(&heading, &traffic, &courses, (output, args.svg.as_deref()))
 }
 
 /// Runs a trace through one limit, or through all algorithms, and shows it as a whole.
@@ -57,7 +63,10 @@ pub(super) fn run_trace(args: &Args, path: &Path) -> Result<(), CommandFailure> 
     let limits = limits.map_err(CommandFailure::Input)?;
     let traffic = TrafficTrace::read(path)?;
     let courses = AlgorithmCourse::run_each(limits, &traffic);
-    let heading = PictureHeading::of_trace(path, &traffic, &courses[0].limit);
+    let mut heading = PictureHeading::of_trace(path, &traffic, &courses[0].limit);
+    if let Some(title) = &args.title {
+        heading.title.clone_from(title);
+    }
     let output = args.output.unwrap_or(OutputForm::Jsonl);
     show_courses(&heading, &traffic, &courses, (output, args.svg.as_deref()))
 }
@@ -75,12 +84,16 @@ fn show_courses(
     match output {
         OutputForm::Jsonl => print_answers(courses).map_err(CommandFailure::from_output)?,
         OutputForm::Table => {
-            let text = table::text(traffic, courses);
-            io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
+            print(table::text(traffic, courses).as_bytes())?;
         }
         OutputForm::Chart => {}
     }
     show(&picture::comparison(heading, traffic, courses), output, svg)
+}
+
+/// Writes to standard output.
+pub(super) fn print(text: &[u8]) -> Result<(), CommandFailure> {
+    io::stdout().write_all(text).map_err(CommandFailure::from_output)
 }
 
 /// Prints a chart if the output is one, and writes it to a file if there is one.
@@ -90,8 +103,7 @@ pub(super) fn show(
     svg: Option<&Path>,
 ) -> Result<(), CommandFailure> {
     if output == OutputForm::Chart {
-        let text = TerminalChart::for_stdout(CHART_COLUMNS).draw(chart);
-        io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
+        print(TerminalChart::for_stdout(CHART_COLUMNS).draw(chart).as_bytes())?;
     }
     let Some(path) = svg else { return Ok(()) };
     std::fs::write(path, SvgChart.draw(chart)).map_err(|error| {

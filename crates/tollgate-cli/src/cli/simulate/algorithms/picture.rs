@@ -5,7 +5,7 @@ use std::path::Path;
 use tollgate::Limit;
 
 use super::course::{AlgorithmCourse, CourseAnswer, RequestFate};
-use super::traffic::{TrafficRequest, TrafficSpan, TrafficTrace};
+use super::traffic::{TrafficSpan, TrafficTrace};
 use crate::chart::{
     Chart, ChartGuide, ChartPanel, ChartSeries, ChartStrip, ChartUnit, SeriesData, SeriesTone,
 };
@@ -45,11 +45,11 @@ pub(super) fn comparison(
     traffic: &TrafficTrace,
     courses: &[AlgorithmCourse],
 ) -> Chart {
-    let has = |fate| courses.iter().any(|course| course.answers.iter().any(|a| a.fate() == fate));
-    let fates = FATES.into_iter().filter(|(_, fate)| has(*fate)).collect();
-    let marks = has_room_for_marks(traffic);
-    let view = TrafficView { span: traffic.span(), has_marks: marks, fates };
-    let mut panels = vec![view.offered(traffic)];
+    let fates = courses.iter().flat_map(|course| &course.answers).map(CourseAnswer::fate);
+    let offered: Vec<(u64, u64)> =
+        traffic.requests.iter().map(|request| (request.at.as_u64(), request.cost)).collect();
+    let view = TrafficView::new(traffic.span(), &offered, fates.collect());
+    let mut panels = vec![view.offered(&offered, traffic.summary())];
     panels.extend(courses.iter().map(|course| view.course(course)));
     Chart {
         title: heading.title.clone(),
@@ -59,46 +59,61 @@ pub(super) fn comparison(
     }
 }
 
-/// Returns true if the requests can be told apart.
-fn has_room_for_marks(traffic: &TrafficTrace) -> bool {
-    let requests = &traffic.requests;
-    let gap = traffic.span().length_us() / MARK_PARTS;
-    let is_apart =
-        |pair: &[TrafficRequest]| pair[1].at.as_u64() >= pair[0].at.as_u64().saturating_add(gap);
+/// Returns true if requests, given by instant and units, can be told apart.
+fn has_room_for_marks(span: TrafficSpan, requests: &[(u64, u64)]) -> bool {
+    let gap = span.length_us() / MARK_PARTS;
+    let is_apart = |pair: &[(u64, u64)]| pair[1].0 >= pair[0].0.saturating_add(gap);
     requests.len() <= MARKS_MAX
         && requests.windows(2).all(is_apart)
-        && requests.iter().all(|request| request.cost == 1)
+        && requests.iter().all(|(_, units)| *units == 1)
 }
 
-/// The fates of requests, with their colours.
-const FATES: [(SeriesTone, RequestFate); 3] = [
-    (SeriesTone::Admitted, RequestFate::Admitted),
-    (SeriesTone::Delayed, RequestFate::Delayed),
-    (SeriesTone::Refused, RequestFate::Refused),
+/// The fates of requests, with their names and colours.
+const FATES: [(&str, SeriesTone, RequestFate); 3] = [
+    ("admitted", SeriesTone::Admitted, RequestFate::Admitted),
+    ("admitted after a wait", SeriesTone::Delayed, RequestFate::Delayed),
+    ("refused", SeriesTone::Refused, RequestFate::Refused),
 ];
 
 /// The way in which traffic is drawn.
-struct TrafficView {
+pub(in super::super) struct TrafficView {
     span: TrafficSpan,
     /// True if each request is drawn, false if they are counted in bars.
     has_marks: bool,
     /// The fates that occur.
-    fates: Vec<(SeriesTone, RequestFate)>,
+    fates: Vec<RequestFate>,
 }
 
 impl TrafficView {
-    fn offered(&self, traffic: &TrafficTrace) -> ChartPanel {
-        let requests = traffic.requests.iter().map(|request| (request.at.as_u64(), request.cost));
-        let series = self.events("offered", SeriesTone::Offered, requests);
+    /// A view of these requests, each with its instant and its units.
+    pub(in super::super) fn new(
+        span: TrafficSpan,
+        offered: &[(u64, u64)],
+        fates: Vec<RequestFate>,
+    ) -> TrafficView {
+        TrafficView { span, has_marks: has_room_for_marks(span, offered), fates }
+    }
+
+    /// The panel of all requests.
+    pub(in super::super) fn offered(&self, offered: &[(u64, u64)], summary: String) -> ChartPanel {
+        let series = self.events("offered", SeriesTone::Offered, offered.iter().copied());
         let strips = vec![strip(self.event_lines(), vec![series])];
-        ChartPanel { title: "offered".into(), notes: vec![traffic.summary()], strips }
+        ChartPanel { title: "offered".into(), notes: vec![summary], strips }
     }
 
     fn course(&self, course: &AlgorithmCourse) -> ChartPanel {
-        let mut strips = vec![self.fates(course)];
+        let requests: Vec<_> = course
+            .answers
+            .iter()
+            .map(|answer| (answer.at.as_u64(), answer.cost, answer.fate()))
+            .collect();
+        let mut strips = vec![self.fates(&requests)];
         if course.limit.is_queue() {
             let has_waits = self.has_marks && course.counts()[1] <= WAITS_MAX;
-            strips.push(if has_waits { self.waits(course) } else { self.served(course) });
+            let admitted = course.answers.iter().filter(|answer| answer.decision.allowed());
+            let served: Vec<_> =
+                admitted.map(|answer| (answer.served_at_us(), answer.cost)).collect();
+            strips.push(if has_waits { self.waits(course) } else { self.served(&served) });
         }
         if !course.level.is_empty() {
             strips.push(level(course));
@@ -107,15 +122,11 @@ impl TrafficView {
     }
 
     /// The requests at the instants at which they arrive, by their fate.
-    fn fates(&self, course: &AlgorithmCourse) -> ChartStrip {
-        let series = self.fates.iter().map(|&(tone, fate)| {
-            let of_fate = course.answers.iter().filter(|answer| answer.fate() == fate);
-            let name = match fate {
-                RequestFate::Admitted => "admitted",
-                RequestFate::Delayed => "admitted after a wait",
-                RequestFate::Refused => "refused",
-            };
-            self.events(name, tone, of_fate.map(|answer| (answer.at.as_u64(), answer.cost)))
+    pub(in super::super) fn fates(&self, requests: &[(u64, u64, RequestFate)]) -> ChartStrip {
+        let occurring = FATES.into_iter().filter(|(_, _, fate)| self.fates.contains(fate));
+        let series = occurring.map(|(name, tone, fate)| {
+            let of_fate = requests.iter().filter(|(_, _, of)| *of == fate);
+            self.events(name, tone, of_fate.map(|&(at_us, units, _)| (at_us, units)))
         });
         strip(self.event_lines(), series.collect())
     }
@@ -132,10 +143,8 @@ impl TrafficView {
     }
 
     /// The requests of a queue at the instants at which they are served.
-    fn served(&self, course: &AlgorithmCourse) -> ChartStrip {
-        let admitted = course.answers.iter().filter(|answer| answer.decision.allowed());
-        let served = admitted.map(|answer| (answer.served_at_us(), answer.cost));
-        let served = served.filter(|(at_us, _)| *at_us <= self.span.to_us);
+    pub(in super::super) fn served(&self, served: &[(u64, u64)]) -> ChartStrip {
+        let served = served.iter().copied().filter(|(at_us, _)| *at_us <= self.span.to_us);
         let series = self.events("", SeriesTone::Admitted, served);
         ChartStrip { label: "served".into(), ..strip(self.event_lines().min(2), vec![series]) }
     }

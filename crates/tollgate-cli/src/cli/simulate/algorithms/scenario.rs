@@ -30,7 +30,7 @@ pub(crate) struct TrafficScenario {
 }
 
 /// All scenarios, in the order of the help.
-pub(crate) const SCENARIOS: [TrafficScenario; 6] = [
+pub(crate) const SCENARIOS: [TrafficScenario; 7] = [
     TrafficScenario {
         name: "steady",
         title: "Steady traffic above the limit",
@@ -96,6 +96,19 @@ pub(crate) const SCENARIOS: [TrafficScenario; 6] = [
         period_s: 10,
         seconds: 20,
         instants_us: || (0..=12).map(|second| second * SECOND_US).collect(),
+    },
+    TrafficScenario {
+        name: "eager",
+        title: "An eager caller",
+        traffic: "Silence until 8 s, then 8 requests at once, then one every second.",
+        lesson: "Five pass everywhere. What comes after is the character of the algorithm: a trickle, a boundary, or a silence.",
+        units: 5,
+        period_s: 10,
+        seconds: 30,
+        instants_us: || {
+            let at_once = [8; 8].into_iter();
+            at_once.chain(9..=27).map(|second| second * SECOND_US).collect()
+        },
     },
 ];
 

@@ -12,23 +12,23 @@ use super::super::{CommandFailure, Report};
 use crate::chart::{ChartAxis, time_step};
 
 /// Most requests that a chart or a table is made of.
-const REQUESTS_MAX: usize = 100_000;
+pub(in super::super) const REQUESTS_MAX: usize = 100_000;
 
 /// Instants from here on are shown from the first request on, not from the epoch: a week.
 const SHOWN_AS_CLOCK_US: u64 = 7 * 86_400 * 1_000_000;
 
 /// Requests in the order in which they are decided.
 #[derive(Debug, Default)]
-pub(crate) struct TrafficTrace {
+pub(in super::super) struct TrafficTrace {
     pub(super) requests: Vec<TrafficRequest>,
     span: TrafficSpan,
 }
 
 /// The part of time that a chart shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TrafficSpan {
-    pub(super) from_us: u64,
-    pub(super) to_us: u64,
+pub(in super::super) struct TrafficSpan {
+    pub(in super::super) from_us: u64,
+    pub(in super::super) to_us: u64,
     /// The instant that is labelled 0.
     zero_us: u64,
 }
@@ -48,7 +48,7 @@ impl TrafficSpan {
     }
 
     /// The time around requests from one instant to another, with some time after it.
-    pub(crate) fn around(first_us: u64, last_us: u64) -> TrafficSpan {
+    pub(in super::super) fn around(first_us: u64, last_us: u64) -> TrafficSpan {
         let length = last_us.saturating_sub(first_us).max(1_000);
         let from_us = match first_us <= length / 2 {
             true => 0,
@@ -59,21 +59,21 @@ impl TrafficSpan {
         TrafficSpan { from_us, to_us, zero_us }
     }
 
-    pub(crate) fn length_us(&self) -> u64 {
+    pub(in super::super) fn length_us(&self) -> u64 {
         self.to_us.saturating_sub(self.from_us).max(1)
     }
 
     /// The place of an instant on the horizontal axis.
-    pub(crate) fn place(&self, at_us: u64) -> u64 {
+    pub(in super::super) fn place(&self, at_us: u64) -> u64 {
         at_us.saturating_sub(self.zero_us)
     }
 
-    pub(crate) fn axis(&self) -> ChartAxis {
+    pub(in super::super) fn axis(&self) -> ChartAxis {
         ChartAxis::time_between(self.place(self.from_us), self.place(self.to_us))
     }
 
     /// The index of the part that an instant falls into, of so many equal parts.
-    pub(crate) fn part_of(&self, at_us: u64, parts: u64) -> usize {
+    pub(in super::super) fn part_of(&self, at_us: u64, parts: u64) -> usize {
         let part = u128::from(at_us.saturating_sub(self.from_us)) * u128::from(parts)
             / u128::from(self.length_us());
         usize::try_from(part).unwrap_or(usize::MAX).min(parts as usize - 1)
@@ -129,17 +129,17 @@ impl TrafficTrace {
 }
 
 /// A number with its noun.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub(in super::super) fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// The failure of a trace that is too long to draw.
-pub(crate) fn too_many_requests() -> Report {
+pub(in super::super) fn too_many_requests() -> Report {
     Report::new(format!("the trace has more than {REQUESTS_MAX} requests, too many for a chart"))
         .hint("draw a part of it, or print answers with --output jsonl and without --svg")
 }
 
 /// The failure of a trace without requests.
-pub(crate) fn no_requests() -> Report {
+pub(in super::super) fn no_requests() -> Report {
     Report::new("the trace has no requests, so there is nothing to draw")
 }
