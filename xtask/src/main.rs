@@ -50,7 +50,8 @@ Commands:
                            resp_commands
   house [--list]           count shared type names and clause openings, check ARCHITECTURE.md;
                            --list prints every line that counts
-  pictures                 draw the pictures of README and guides, as docs/pictures/pictures.txt lists them
+  pictures [--dashboard]   draw the pictures of README and guides, as docs/pictures/pictures.txt lists them;
+                           --dashboard draws those of the dashboard, after five minutes of traffic
   peers                    install the programs, proxies and clients that the tests start
   help                     print this text
 
@@ -122,7 +123,11 @@ fn run(words: &[String]) -> Result<bool, CommandLineError> {
             [option] if option == "--list" => Ok(house::run(true)),
             _ => Err("house takes nothing but --list.".into()),
         },
-        "pictures" => Ok(pictures::run()),
+        "pictures" => match rest {
+            [] => Ok(pictures::run()),
+            [option] if option == "--dashboard" => Ok(pictures::run_dashboard()),
+            _ => Err("pictures takes nothing but --dashboard.".into()),
+        },
         "peers" => Ok(packages::install() && peers::install()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

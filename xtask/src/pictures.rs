@@ -3,6 +3,7 @@
 //! A test of `tollgate-cli` compares the pictures with the same list, byte for byte.
 
 use crate::invocation::Invocation;
+use crate::{packages, peers};
 
 /// The list of pictures.
 const LIST: &str = "docs/pictures/pictures.txt";
@@ -24,6 +25,19 @@ pub(crate) fn run() -> bool {
         println!("{} pictures in docs/pictures/", pictures.len());
     }
     drawn
+}
+
+/// Draws the pictures of the dashboard in a browser, with the program as users get it. Returns true if that succeeded.
+pub(crate) fn run_dashboard() -> bool {
+    let program = format!("{}/tollgate", crate::target_directory("release"));
+    let modules = crate::root().join(crate::target_directory("peers/node/node_modules"));
+    let drawing = Invocation::new("node crates/tollgate-cli/tests/dashboard/pictures.js")
+        .with([program.as_str(), "docs/pictures"])
+        .env("NODE_PATH", modules.display().to_string());
+    packages::install()
+        && peers::install()
+        && Invocation::new("cargo build --release --package tollgate-cli --all-features").run()
+        && drawing.run()
 }
 
 /// The name and the options of a line; `None` for comments and blank lines.

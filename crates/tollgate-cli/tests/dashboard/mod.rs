@@ -5,7 +5,7 @@
 
 mod browser;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::{TempDir, tempdir};
 use testkit::peers::Upstream;
@@ -44,6 +44,17 @@ impl ShopFiles {
     }
 }
 
+/// Writes a file with 10,000 rules, which no request of the shop matches.
+fn many_rules(folder: &Path) -> PathBuf {
+    let rule = |number| {
+        format!(
+            "  - {{ name: tenant-{number}, match: {{ path: /tenants/{number} }}, key: '{{ip}}', limits: [7/minute] }}\n"
+        )
+    };
+    let rules: String = (0..10_000).map(rule).collect();
+    file(folder, "many.yaml", format!("rules:\n{rules}"))
+}
+
 #[test]
 fn cases_pass_in_chromium() {
     let applications = [Upstream::start(), Upstream::start(), Upstream::start()];
@@ -53,11 +64,17 @@ fn cases_pass_in_chromium() {
     let mut server = files.start(&[]);
     let guarded = files.start(&["--admin-token-file", text(&tokens)]);
     let first = files.start(&[]);
+    let busy = files.start(&["--rules", text(&many_rules(files.folder.path()))]);
     let settings = serde_json::json!({
         "admin": format!("http://{}", server.admin()),
         "http": format!("http://{}", server.http()),
         "gateway": format!("http://{}", server.gateway()),
         "guarded": format!("http://{}", guarded.admin()),
+        "busy": {
+            "admin": format!("http://{}", busy.admin()),
+            "http": format!("http://{}", busy.http()),
+            "gateway": format!("http://{}", busy.gateway()),
+        },
         "restarted": format!("http://{}", first.admin()),
         "token": TOKEN,
     });

@@ -13,9 +13,9 @@ const event = (id, name, data) => `id: ${id}\nevent: ${name}\ndata: ${JSON.strin
 
 module.exports = {
   async "numbers, charts and lists follow the traffic"(test) {
-    const stopTraffic = startTraffic(test.servers);
+    const stopTraffic = startTraffic(test.servers.busy);
     try {
-      const page = await test.open();
+      const page = await test.open("", { address: test.servers.busy.admin });
       const tile = (name) => page.locator(".tile", { has: page.locator("dt", { hasText: name }) }).locator("dd");
       await page.locator("#connection[data-state=live]").waitFor();
       for (const name of ["Allowed", "Refused", "Shadow"]) await tile(name).filter({ hasText: /^[1-9]/ }).waitFor();

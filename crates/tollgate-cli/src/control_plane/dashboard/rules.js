@@ -94,7 +94,7 @@ function fillRow(row, rule) {
   const tiers = Object.entries(rule.tiers ?? {}).map(([tier, limits]) => [`Tier ${tier}`, limits.map(limitText).join(", ")]);
   row.append(pairs([
     ["Applies to", rule.match ?? null], ["Key", el("span", { class: "mono" }, rule.key)], ["Cost", costText(rule.cost)],
-    ...(rule.compiled ?? rule.limits).map((limit) => ["Limit", compiledText(limit)]), ...tiers,
+    ...rule.limits.map((limit, at) => ["Limit", compiledText(limitText(limit), rule.compiled?.[at])]), ...tiers,
     ["Requests in progress", rule.concurrency],
     ["Allowed", count(tally.allowed)], ["Refused", count(tally.refused)], ["Would be refused (shadow)", tally.shadow ? count(tally.shadow) : null],
     ["Warned (soft)", tally.soft ? count(tally.soft) : null],
@@ -108,10 +108,11 @@ function limitText(limit) {
   return typeof limit === "string" ? limit : limit.limit;
 }
 
-function compiledText(limit) {
-  if (typeof limit === "string") return limit;
-  const period = limit.period_ms ? ` per ${millis(limit.period_ms)}` : "";
-  return `${limit.limit}: ${words(limit.algorithm)}, capacity ${count(limit.capacity ?? limit.max)}${period}`;
+/** A limit as it is written, and what that means in numbers. */
+function compiledText(text, compiled) {
+  if (!compiled) return text;
+  const { algorithm, units, period_ms, capacity } = compiled;
+  return [text, el("span", { class: "muted" }, ` · ${words(algorithm)}, ${count(units)} per ${millis(period_ms)}, room for ${count(capacity)}`)];
 }
 
 function costText(cost) {
