@@ -54,6 +54,7 @@ pub fn main() -> ExitCode {
         CliCommand::Ask(args) => cli::ask::run(&args),
         CliCommand::Keys(args) => cli::keys::run(&args),
         CliCommand::Bench(args) => cli::bench::run(&args),
+        CliCommand::Top(args) => cli::top::run(&args),
         CliCommand::Schema(args) => cli::schema::run(&args),
         CliCommand::Completions(args) => cli::completions::run(&args),
         CliCommand::Man(args) => cli::man::run(&args),

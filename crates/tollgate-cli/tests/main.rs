@@ -27,3 +27,4 @@ mod simulate;
 mod simulate_rules;
 mod simulate_scenarios;
 mod simulate_store;
+mod terminal;

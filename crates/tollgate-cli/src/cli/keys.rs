@@ -15,7 +15,7 @@ use report::{CompletedAction, KeyReportBody};
 
 mod overrides;
 mod report;
-mod top;
+pub(crate) mod top;
 
 const EXAMPLES: &str = "\
 A caller is named by a rule and a key in the form of the rule's `key`: user=42, ip=192.0.2.1, or

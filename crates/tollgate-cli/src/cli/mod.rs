@@ -18,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod top;
 
 /// Rate limiter: a server, and tools for its operators
 #[derive(Debug, Parser)]
@@ -55,6 +56,7 @@ pub(crate) enum CliCommand {
     Ask(ask::Args),
     Keys(keys::Args),
     Bench(bench::Args),
+    Top(top::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),

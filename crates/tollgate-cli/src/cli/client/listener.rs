@@ -71,7 +71,7 @@ pub(crate) struct DataArgs {
 }
 
 /// Options of the admin listener.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminArgs {
     /// URL of the server's admin listener, or unix:/PATH for its Unix socket
     #[arg(
@@ -162,6 +162,11 @@ impl DataArgs {
 }
 
 impl AdminArgs {
+    /// The URL of the server.
+    pub(crate) fn url(&self) -> String {
+        self.admin.to_string()
+    }
+
     pub(crate) fn listener(&self) -> Result<ListenerClient<'_>, CommandFailure> {
         let token_file = self.admin_token_file.as_deref();
         ListenerClient::new(ListenerKind::Admin, &self.admin, token_file, self.ca_file.as_deref())

@@ -42,24 +42,25 @@ impl fmt::Display for TopOrderArg {
 }
 
 /// The response of `/api/top`.
-#[derive(Deserialize)]
-pub(super) struct TopReply {
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct TopReply {
     /// Seconds that are counted: at most this, at least half of it.
     window_s: Option<u64>,
-    top: Vec<TopReplyCaller>,
+    pub(crate) top: Vec<TopReplyCaller>,
 }
 
-#[derive(Deserialize)]
-struct TopReplyCaller {
-    rule: String,
-    key: String,
+/// A caller of `/api/top`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TopReplyCaller {
+    pub(crate) rule: String,
+    pub(crate) key: String,
     /// The hash of the key, as in log lines.
     hash: Option<String>,
-    count: u64,
+    pub(crate) count: u64,
     /// Largest possible error of the count, which may be too high.
     #[serde(default)]
     error: u64,
-    refused: Option<u64>,
+    pub(crate) refused: Option<u64>,
     /// The same for refusals.
     #[serde(default)]
     refused_error: u64,
