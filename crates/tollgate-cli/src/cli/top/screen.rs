@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::key_action::{KeyAction, NamedCaller};
-use super::snapshot::{RuleReply, ServerSnapshot};
+use super::snapshot::{RankedRuleReply, ServerSnapshot};
 use super::table_rows::{CallerRow, RowOrder, RuleRow, caller_rows, rule_rows};
 use super::worker::{TopUpdate, WorkerCommand};
 use crate::cli::human_output::printable_whole;
@@ -63,7 +63,7 @@ pub(super) struct TopScreen {
     pub(super) mode: KeyboardMode,
     pub(super) snapshot: Option<Box<ServerSnapshot>>,
     /// The rules of the look before, and the seconds between the two.
-    before: Option<(Vec<RuleReply>, f64)>,
+    before: Option<(Vec<RankedRuleReply>, f64)>,
     /// The problem, while the server does not answer.
     pub(super) away: Option<String>,
     /// The result of the last act.

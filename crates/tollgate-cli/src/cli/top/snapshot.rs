@@ -18,7 +18,7 @@ const CALLERS_MAX: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct ServerSnapshot {
     pub(super) status: StatusReply,
-    pub(super) rules: Vec<RuleReply>,
+    pub(super) rules: Vec<RankedRuleReply>,
     /// Callers with the most requests. Bound: [`CALLERS_MAX`].
     pub(super) by_requests: TopReply,
     /// Callers with the most refusals. Bound: [`CALLERS_MAX`].
@@ -88,7 +88,7 @@ pub(super) struct SharedStoreReply {
 
 /// One rule of `/api/rules`.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct RuleReply {
+pub(super) struct RankedRuleReply {
     pub(super) name: String,
     pub(super) mode: String,
     #[serde(default)]
@@ -164,7 +164,7 @@ impl ServerSnapshot {
     pub(super) fn fetch(listener: &ListenerClient<'_>) -> Result<ServerSnapshot, Report> {
         #[derive(Deserialize)]
         struct RulesReply {
-            rules: Vec<RuleReply>,
+            rules: Vec<RankedRuleReply>,
         }
         let callers = |by: &str| get(listener, &format!("/api/top?by={by}&n={CALLERS_MAX}"));
         Ok(ServerSnapshot {

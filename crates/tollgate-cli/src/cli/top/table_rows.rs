@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::key_action::NamedCaller;
-use super::snapshot::{RuleReply, ServerSnapshot};
+use super::snapshot::{RankedRuleReply, ServerSnapshot};
 use crate::cli::human_output::printable;
 use crate::cli::keys::top::TopReplyCaller;
 
@@ -94,15 +94,15 @@ pub(super) fn caller_rows(
 
 /// The rules in this order; rates need the look before and the seconds since then.
 pub(super) fn rule_rows(
-    rules: &[RuleReply],
-    before: Option<(&[RuleReply], f64)>,
+    rules: &[RankedRuleReply],
+    before: Option<(&[RankedRuleReply], f64)>,
     order: RowOrder,
     filter: &str,
 ) -> Vec<RuleRow> {
-    let before: Option<(HashMap<&str, &RuleReply>, f64)> = before.map(|(rules, seconds)| {
+    let before: Option<(HashMap<&str, &RankedRuleReply>, f64)> = before.map(|(rules, seconds)| {
         (rules.iter().map(|rule| (&*rule.name, rule)).collect(), seconds.max(0.001))
     });
-    let requests = |rule: &RuleReply| rule.tally.allowed.saturating_add(rule.tally.refused);
+    let requests = |rule: &RankedRuleReply| rule.tally.allowed.saturating_add(rule.tally.refused);
     let listed = rules.iter().filter(|rule| matches(filter, [&rule.name, &rule.mode]));
     let mut rows: Vec<RuleRow> = listed
         .map(|rule| RuleRow {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn rules_have_rates_since_the_last_look() {
-        let rules = |allowed: u64, refused: u64| -> Vec<RuleReply> {
+        let rules = |allowed: u64, refused: u64| -> Vec<RankedRuleReply> {
             let text = format!(
                 r#"[{{"name":"b\u001b","mode":"enforce","limits":["1/s","2/s"],"tally":
                     {{"allowed":{allowed},"refused":{refused},"shadow":1,"soft":2}}}}]"#
