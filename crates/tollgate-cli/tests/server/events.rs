@@ -64,6 +64,33 @@ fn ticks_sum_to_the_counters_of_the_server() {
 }
 
 #[test]
+fn the_last_refusals_of_a_second_are_events_and_each_comes_once() {
+    let server = TollgateProcess::start(&["--limit", "1/hour"]);
+    let mut events = EventReader::open(server.admin(), "");
+    (0..9).for_each(|_| drop(server.check(r#"{"user":"42"}"#)));
+    let listed = server.admin_get("/api/refusals?n=100", &[]).json();
+    let listed = listed["refusals"].as_array().expect("refusals").clone();
+    // A second may have ended in between: then it has events of its own.
+    let (mut seen, mut in_second) = (Vec::new(), 0);
+    while seen.last() != listed.first() {
+        let event = events.next().expect("the stream goes on");
+        match &*event.name {
+            "refusal" => {
+                seen.push(event.data);
+                in_second += 1;
+            }
+            _ => in_second = 0,
+        }
+        assert!(in_second <= 5, "{seen:?}");
+    }
+    let of_list: Vec<&Value> = listed.iter().rev().filter(|one| seen.contains(one)).collect();
+    assert_eq!(seen.iter().collect::<Vec<_>>(), of_list);
+    assert_eq!(seen[0]["key"], "user=42");
+    events.next_named("tick");
+    assert_eq!(events.next().unwrap().name, "tick", "no refusal comes twice");
+}
+
+#[test]
 fn a_stream_continues_after_the_last_event_of_its_reader() {
     let server = TollgateProcess::start(&["--limit", "9/hour"]);
     let mut first = EventReader::open(server.admin(), "");

@@ -39,6 +39,7 @@ mod reloads;
 mod reserve;
 mod rule_pages;
 mod rules;
+mod scale;
 mod settings;
 mod shared;
 mod shared_control;
