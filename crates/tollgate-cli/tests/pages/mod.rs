@@ -66,6 +66,7 @@ pages! {
     "docs/reference/http.md" => reference_http,
     "examples/gateway/README.md" => examples_gateway,
     "docs/guides/envoy.md" => guides_envoy,
+    "docs/guides/load-testing.md" => guides_load_testing,
     "examples/scenarios/README.md" => examples_scenarios,
 }
 

@@ -169,7 +169,7 @@ impl ServerSnapshot {
         let callers = |by: &str| get(listener, &format!("/api/top?by={by}&n={CALLERS_MAX}"));
         Ok(ServerSnapshot {
             status: get(listener, "/api/status")?,
-            rules: get::<RulesReply>(listener, "/api/rules")?.rules,
+            rules: get::<RulesReply>(listener, "/api/rules?sort=requests&n=100")?.rules,
             by_requests: callers("requests")?,
             by_refusals: callers("refusals")?,
             traffic: get(listener, "/api/history?range=5m")?,
