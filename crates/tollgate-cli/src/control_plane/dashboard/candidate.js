@@ -78,8 +78,7 @@ function callersTable(callers) {
 }
 
 function examplesTable(examples) {
-  const verdict = (one) => (typeof one === "string" ? badge(/refuse/.test(one) ? "bad" : "good", one)
-    : badge(one?.allowed === false || one === false ? "bad" : "good", one?.allowed === false || one === false ? "refused" : "allowed"));
+  const verdict = ({ allowed, rule }) => [badge(allowed ? "good" : "bad", allowed ? "allowed" : "refused"), rule && el("span", { class: "muted" }, ` · ${rule}`)];
   const rows = examples.slice(0, ROWS_MAX).map((one) => [clock(one.at), `${one.method ?? ""} ${one.path ?? ""}`, el("span", { class: "mono" }, one.key ?? ""),
     verdict(one.now), verdict(one.then)]);
   return table("Requests whose answer would change", [["Time", "nowrap"], ["Request", "long"], ["Key", "long"], ["In force", ""], ["These rules", ""]], rows, "None.");
