@@ -12,6 +12,7 @@ mod harness;
 mod bench;
 mod check;
 mod examples;
+mod explain_agreement;
 mod faults;
 mod fuzz_seeded;
 mod gateway;

@@ -20,6 +20,7 @@ use std::sync::{Arc, RwLock};
 use tokio::runtime::Handle;
 use tollgate::algorithm::State;
 use tollgate::store::stored_state::{self, Purpose, StoredState};
+use tollgate::store::{InspectedState, InspectedStates};
 use tollgate::{Check, DecidedBy, Decision, Key, Limit, Micros, Outcome, Receipt};
 use tollgate_shared::TimeSource;
 use tollgate_shared::remote_store::{CallTiming, StateName};
@@ -439,6 +440,32 @@ impl RedisStore {
         let reply = self.call_script(&keys, Vec::new(), Some(script::read_values(1)), when).await?;
         let (seen, _) = self.decode_one(limit, &reply, Purpose::Read);
         Ok(seen.state().balance(limit, reply.now))
+    }
+
+    /// Reads the states that a request of at most
+    /// [`MAX_LIMITS`](tollgate::decision::MAX_LIMITS) checks would be decided on; changes nothing.
+    pub async fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Micros,
+    ) -> Result<InspectedStates, StoreError> {
+        let limits = stored_state::limits_for_keys(checks);
+        let request = ScriptRequest::new(&self.key_namer, checks, &limits);
+        let when = self.call_timing(now);
+        let mut read = InspectedStates { at: now, states: Vec::with_capacity(request.keys.len()) };
+        // In a cluster the keys may be on several nodes.
+        let keys_at_once = if self.link.is_cluster() { 1 } else { request.keys.len().max(1) };
+        for (chunk, keys) in request.keys.chunks(keys_at_once).enumerate() {
+            let look = Some(script::read_values(keys.len()));
+            let reply = self.call_script(keys, Vec::new(), look, when).await?;
+            read.at = read.at.max(reply.now);
+            for (index, value) in reply.stored_values.iter().enumerate() {
+                let limit = request.limit(chunk * keys_at_once + index);
+                let (state, _) = request::decode_value(limit, value, Purpose::Read, reply.now);
+                read.states.push(InspectedState { state, decided_by: DecidedBy::Redis });
+            }
+        }
+        Ok(read)
     }
 
     /// Others were faster each time, and now it is too late.

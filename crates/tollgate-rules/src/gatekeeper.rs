@@ -31,6 +31,7 @@ use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
 use crate::waiting::WaitingTables;
 
+pub(crate) use bans::extend_to_block;
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
 

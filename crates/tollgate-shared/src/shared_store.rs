@@ -14,6 +14,7 @@
 mod detached_work;
 mod failure_policy;
 mod hot_key_sketch;
+mod inspect;
 mod lease;
 mod local_sync;
 mod pending_changes;
@@ -38,8 +39,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tollgate::store::RequestList;
 use tollgate::store::join::join_all;
+use tollgate::store::{InspectedStates, RequestList};
 use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
     Receipt, Store, Wait,
@@ -554,6 +555,16 @@ impl<R: RemoteStore> Store for SharedStore<R> {
             inner.local.balance(&share, check.key(), asked.to_store_clock(now))
         };
         Ok(asked.store.balance(check, now).await.unwrap_or_else(|_| here()))
+    }
+
+    /// Reads the states where a take would find them. `None` if a store does not answer, or if there are states
+    /// that only its answers show.
+    async fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> Result<Option<InspectedStates>, Infallible> {
+        Ok(Box::pin(self.inner.inspect(checks, now)).await)
     }
 
     async fn block(&self, key: Key<'_>, until: Micros, now: Micros) -> Result<bool, Infallible> {

@@ -60,6 +60,7 @@ pages! {
     "docs/guides/running.md" => guides_running,
     "docs/guides/tls.md" => guides_tls,
     "docs/guides/operating-keys.md" => guides_operating_keys,
+    "docs/guides/explain.md" => guides_explain,
     "docs/guides/reloading.md" => guides_reloading,
     "docs/reference/admin.md" => reference_admin,
     "docs/reference/command-line.md" => reference_command_line,

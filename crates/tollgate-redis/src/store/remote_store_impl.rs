@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate::algorithm::State;
+use tollgate::store::InspectedStates;
 use tollgate::store::join::join_all;
 use tollgate::store::{RequestList, stored_state};
 use tollgate::{Check, Decision, Key, Limit, Micros, Now, Outcome, Receipt, Store, Wait};
@@ -117,6 +118,14 @@ impl Store for RedisStore {
 
     async fn balance(&self, check: &Check<'_>, now: Micros) -> Result<i64, StoreError> {
         RedisStore::balance(self, check.limit(), check.key(), now).await
+    }
+
+    async fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> Result<Option<InspectedStates>, StoreError> {
+        RedisStore::inspect(self, checks, now.instant()).await.map(Some)
     }
 
     /// Blocks a key in this process at once, and in those that [joined](RedisStore::join_instances) soon.

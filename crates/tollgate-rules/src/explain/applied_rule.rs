@@ -1,5 +1,6 @@
 //! One rule that applies to a request: its key, tier, cost and limits.
 
+use tollgate::algorithm::State;
 use tollgate::{KeyBuf, Micros, Outcome};
 
 use crate::key_template::{FilledKeyPart, KeyFacts};
@@ -28,6 +29,8 @@ pub(super) struct RuleContext<'p, 'a> {
     pub(super) outcomes: &'p [Outcome],
     /// The state of each limit before the request.
     pub(super) present: &'p [Outcome],
+    /// The same with their parts; none if the store does not show them.
+    pub(super) states: &'p [State],
     pub(super) secrets: Secrets<'p>,
     /// The instant of the decision.
     pub(super) at: Micros,
@@ -129,7 +132,9 @@ impl RuleContext<'_, '_> {
         let limit = self.plan.limit(planned);
         let asked = self.outcomes.get(index)?;
         let present = self.present.get(index).unwrap_or(asked);
-        let judged = LimitJudgement { limit, present, asked, needs: planned.cost, now: self.at };
+        let state = self.states.get(index);
+        let judged =
+            LimitJudgement { limit, present, state, asked, needs: planned.cost, now: self.at };
         let known = asked.is_known();
         Some(ExplainedLimit {
             limit: self.plan.limit_text(planned).into(),

@@ -1,5 +1,6 @@
 //! The arithmetic of one limit in words and numbers, for each algorithm.
 
+use tollgate::algorithm::State;
 use tollgate::limit::Precision;
 use tollgate::{Algorithm, DecidedBy, Limit, Micros, Outcome, Wait};
 
@@ -12,6 +13,8 @@ pub(super) struct LimitJudgement<'a> {
     pub(super) limit: &'a Limit,
     /// The state before the request.
     pub(super) present: &'a Outcome,
+    /// The same state with its parts; `None` if the store does not show it.
+    pub(super) state: Option<&'a State>,
     /// The outcome of the request.
     pub(super) asked: &'a Outcome,
     /// The units for which the limit was judged.
@@ -143,12 +146,24 @@ impl LimitJudgement<'_> {
             Precision::Estimate => (self.trailing("the last"), "about "),
             Precision::Buckets(_) => (self.trailing("any"), ""),
         };
+        let sum = self.counter_sum();
         let refused = |wait: &str| format!("{wait} until {}", self.until_expired());
         self.sentence(
-            &format!("{log}, {about}{level} used"),
+            &format!("{log}, {sum}{about}{level} used"),
             &format!("{about}{used} used"),
             refused,
         )
+    }
+
+    /// The two windows of a sliding counter: `75.5 % of 80 + 20 = `.
+    fn counter_sum(&self) -> String {
+        let Some(State::Counter(state)) = self.state else { return String::new() };
+        let terms = state.terms(self.limit, self.now);
+        if terms.previous == 0 {
+            return String::new();
+        }
+        let (whole, part) = (terms.overlap_thousandths / 10, terms.overlap_thousandths % 10);
+        format!("{whole}.{part} % of {} before + {} now = ", terms.previous, terms.current)
     }
 
     /// The sentence that all algorithms have in common.
@@ -210,3 +225,6 @@ impl LimitJudgement<'_> {
         format!("{} in {which} {period}", self.limit.capacity())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! arithmetic of the verdict in words and numbers. An explanation charges nothing.
 //!
 //! ```text
-//! facts ─▶ rehearsal.rs      decides on the present states, and charges nothing
+//! facts ─▶ rehearsal.rs      decides on copies of the present states, and charges nothing
 //!       ─▶ rule_reasons.rs   which rules apply, and why the others do not
 //!            applied_rule.rs     key, tier, cost and limits of those that do
 //!            condition_text.rs   each condition with the value that was found
@@ -240,7 +240,7 @@ pub struct ExplainedRetry {
     pub after: Wait,
     /// The instant; `None` if no wait helps.
     pub at: Option<Micros>,
-    /// True if the request is admitted then, provided that nothing else is charged.
+    /// True if the request is certainly admitted then, provided that nothing else is charged.
     pub allowed: bool,
     /// The same in a sentence.
     pub text: String,

@@ -54,6 +54,7 @@ impl DecidedRequest<'_> {
             outcomes: self.outcomes(),
             // A refusal charged nothing, so its outcomes are of the present states.
             present: self.outcomes(),
+            states: &[],
             secrets: Secrets(&rules.settings().identify),
             at: decision.at(),
         };

@@ -25,6 +25,9 @@ pub(super) fn explain_retry(verdict: &ExplainedVerdict<'_>) -> Option<ExplainedR
         Refusal::StoreUnavailable => {
             (false, format!("In {wait}, at {time}, the store may be back."))
         }
+        Refusal::Blocked => {
+            (false, format!("In {wait}, at {time}, the block ends, and the limits decide again."))
+        }
         Refusal::Busy => (false, format!("In {wait}, at {time}, some of the work may have ended.")),
         _ => (
             true,

@@ -47,6 +47,7 @@ pub(super) fn explain_rules<S: InfallibleStore, C: Clock>(
         seen: Some(seen),
         outcomes: rehearsal.decided.entries.outcomes(),
         present: &rehearsal.present,
+        states: &rehearsal.states,
         secrets: Secrets(&rules.settings().identify),
         at: rehearsal.decided.decision.at(),
     };

@@ -47,7 +47,7 @@ impl FoundBlock {
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// The blocks of the caller under the rules of a plan; `None` if there are none.
     #[inline]
-    pub(super) fn find_block(
+    pub(crate) fn find_block(
         &self,
         plan: &RequestPlan<'_>,
         now: Micros,
@@ -137,6 +137,32 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         longest
     }
 
+    /// The longest block that would follow if a plan were refused by these limits now. Counts nothing.
+    pub(crate) async fn rehearse_bans(
+        &self,
+        plan: &RequestPlan<'_>,
+        violates: impl Fn(usize) -> bool,
+        outcomes: &[Outcome],
+        now: Now<'_>,
+    ) -> Option<Wait> {
+        let mut longest = None;
+        for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
+            let rule = plan.rule(planned);
+            let refused = planned.enforcement == Enforcement::Enforced && violates(index);
+            let counts = refused && counts_towards_bans(outcome.decided_by);
+            let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
+            let counted_under = rule.scoped("refusals", plan.caller(planned));
+            let terms = Terms { consistency: Consistency::Strict, ..rule.terms };
+            let checks = [Check::new(&ban.refusals, &counted_under).terms(terms)];
+            let Ok(Some(states)) = self.store.inspect(&checks, now).await else { continue };
+            let counted = states.decide(&checks, now.instant(), &mut [Outcome::default()]);
+            if counted.remaining() == 0 {
+                longest = longest.max(Some(Wait::at_least(ban.block)));
+            }
+        }
+        longest
+    }
+
     /// Counts one refusal. Returns the duration of the block if this was one too many.
     async fn count_refusal(
         &self,
@@ -165,7 +191,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 }
 
 /// A refusal whose wait is at least as long as the block that follows.
-fn extend_to_block(decision: Decision, block: Wait) -> Decision {
+pub(crate) fn extend_to_block(decision: Decision, block: Wait) -> Decision {
     let retry_after = decision.retry_after().max(block);
     let outcome = Outcome { retry_after, ..decision.outcome() };
     decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome)

@@ -117,7 +117,32 @@ fn fits_from(previous: u64, room: u64, period: u64) -> u64 {
     period - (overlap - 1)
 }
 
+/// The two counters of a state at an instant, as the formula uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingCounterTerms {
+    /// Units of the window before the current one.
+    pub previous: u64,
+    /// Those of them that still count.
+    pub weighted: u64,
+    /// Units of the current window.
+    pub current: u64,
+    /// The part of the previous window that lies in the trailing period, in thousandths, rounded down.
+    pub overlap_thousandths: u64,
+}
+
 impl SlidingCounterState {
+    /// The terms of the formula at an instant. For people.
+    pub fn terms(&self, limit: &Limit, now: Micros) -> SlidingCounterTerms {
+        let view = self.view(limit, now);
+        let overlap = u128::from(limit.period_us() - view.elapsed) * 1_000;
+        SlidingCounterTerms {
+            previous: view.previous,
+            weighted: view.weighted(limit),
+            current: view.current,
+            overlap_thousandths: (overlap / u128::from(limit.period_us())) as u64,
+        }
+    }
+
     /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> SlidingCounterState {

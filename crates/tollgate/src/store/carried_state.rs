@@ -58,7 +58,7 @@ impl DetachState for State {
 }
 
 /// A state that may have been written by other numbers, and whether it has to be written back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CarriedState<S> {
     /// The state by the numbers of the checked limit.
     state: S,
@@ -68,7 +68,7 @@ pub(crate) struct CarriedState<S> {
 }
 
 /// Numbers that wrote a state and differ from those of the checked limit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct WriterNumbers<S> {
     numbers: Limit,
     /// The store's tag of these numbers.
@@ -133,6 +133,16 @@ impl<S: DetachState> CarriedState<S> {
     /// The state by the numbers of the checked limit.
     pub(crate) fn into_state(self) -> S {
         self.state
+    }
+
+    /// A copy whose state is kept in another way.
+    pub(crate) fn copied<T>(&self, copy: impl Fn(&S) -> T) -> CarriedState<T> {
+        let writer = self.writer.as_ref().map(|other| WriterNumbers {
+            numbers: other.numbers.clone(),
+            tag: other.tag,
+            original: other.original.as_ref().map(&copy),
+        });
+        CarriedState { state: copy(&self.state), writer, changed: self.changed }
     }
 
     pub(crate) fn charge(&mut self, limit: &Limit, units: u64, why: ChargeReason, now: Micros) {

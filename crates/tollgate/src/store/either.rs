@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{RequestList, Store};
+use super::{InspectedStates, RequestList, Store};
 use crate::check::{Check, Key};
 use crate::clock::Now;
 use crate::decision::{Decision, Outcome, Receipt};
@@ -104,6 +104,17 @@ impl<A: Store, B: Store<Error = A::Error>> Store for Either<A, B> {
         match self {
             Either::Left(store) => store.balance(check, now).await,
             Either::Right(store) => store.balance(check, now).await,
+        }
+    }
+
+    async fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> Result<Option<InspectedStates>, A::Error> {
+        match self {
+            Either::Left(store) => store.inspect(checks, now).await,
+            Either::Right(store) => store.inspect(checks, now).await,
         }
     }
 
@@ -212,6 +223,14 @@ impl<S: Store> Store for Arc<S> {
         now: Micros,
     ) -> impl Future<Output = Result<bool, S::Error>> + Send {
         (**self).reset(check, now)
+    }
+
+    fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> impl Future<Output = Result<Option<InspectedStates>, S::Error>> + Send {
+        (**self).inspect(checks, now)
     }
 
     fn balance(

@@ -26,10 +26,12 @@ pub mod stored_state;
 mod all_or_none;
 mod carried_state;
 mod either;
+mod inspected_states;
 mod one_check;
 mod request_list;
 
 pub use either::Either;
+pub use inspected_states::{InspectedState, InspectedStates};
 pub use memory::MemoryStore;
 pub use request_list::RequestList;
 
@@ -124,6 +126,17 @@ pub trait Store: Send + Sync {
         check: &Check<'_>,
         now: Micros,
     ) -> impl Future<Output = Result<i64, Self::Error>> + Send;
+
+    /// Reads the states that a request would be decided on, for explanations; changes nothing.
+    /// `None`: this store does not show them.
+    fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> impl Future<Output = Result<Option<InspectedStates>, Self::Error>> + Send {
+        let _ = (checks, now);
+        async { Ok(None) }
+    }
 
     /// Refuses all requests of a key until an instant; a later end stays. Returns false if there is no
     /// room for the block.
@@ -237,6 +250,14 @@ impl Store for MemoryStore {
         now: Micros,
     ) -> impl Future<Output = Result<i64, Infallible>> + Send {
         ready(Ok(MemoryStore::balance(self, check.limit, check.key, now)))
+    }
+
+    fn inspect(
+        &self,
+        checks: &[Check<'_>],
+        now: Now<'_>,
+    ) -> impl Future<Output = Result<Option<InspectedStates>, Infallible>> + Send {
+        ready(Ok(MemoryStore::inspect(self, checks, now)))
     }
 
     fn block(

@@ -131,7 +131,7 @@ impl<'a> StateAssignment<'a> {
 }
 
 /// A state as it was found in a store, with the changes made since.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StoredState(CarriedState<State>);
 
 impl StoredState {
@@ -143,6 +143,11 @@ impl StoredState {
     /// A state written by the numbers of the checked limit.
     pub fn from_own_numbers(state: State) -> StoredState {
         StoredState(CarriedState::new(state))
+    }
+
+    /// A copy of a state of the memory store.
+    pub(crate) fn from_carried(carried: CarriedState<State>) -> StoredState {
+        StoredState(carried)
     }
 
     /// A state written by `old` numbers.

@@ -45,6 +45,8 @@ use crate::decision::{DecidedBy, Decision, MAX_LIMITS, Outcome, Receipt, Refusal
 use crate::limit::Limit;
 use crate::store::carried_state::{CarriedState, ChargeReason, Purpose};
 use crate::store::one_check::ChargePlan;
+use crate::store::stored_state::{StateAssignment, StoredState, limits_for_keys};
+use crate::store::{InspectedState, InspectedStates};
 use crate::time::{Micros, Wait};
 
 use arena::Arena;
@@ -459,6 +461,31 @@ impl MemoryStore {
                 opened.state().used(limit, now)
             });
         limit.capacity() as i64 - used.map_or(0, |(used, _)| used as i64)
+    }
+
+    /// Reads the states that a request would be decided on; changes nothing. `None`: there is no
+    /// room for their limits.
+    pub fn inspect<'n>(
+        &self,
+        checks: &[Check<'_>],
+        now: impl Into<Now<'n>>,
+    ) -> Option<InspectedStates> {
+        let now = now.into();
+        let limits = limits_for_keys(checks.get(..MAX_LIMITS).unwrap_or(checks));
+        let request = StateAssignment::new(checks, &limits);
+        let mut read = InspectedStates { at: now.instant(), states: Vec::new() };
+        for one in request.first_checks() {
+            let subject = self.secret.hash(one.check.key.as_bytes());
+            let subject = twin_subject(subject, one.twin);
+            let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::Read);
+            let found = self.update(one.limit, subject, now, place, purpose, |opened, at| {
+                (StoredState::from_carried(opened.copied(SlotState::copy)), at)
+            });
+            let ((state, at), decided_by) = found.ok()?;
+            read.at = read.at.max(at);
+            read.states.push(InspectedState { state, decided_by });
+        }
+        Some(read)
     }
 
     /// Gives back up to `units` of the charge that `receipt` stands for; without a receipt, as if

@@ -1,0 +1,57 @@
+//! `InspectedStates`: the states of a request as they are now, and the decision that they lead to. For
+//! explanations, which must not charge anything.
+
+use crate::algorithm::State;
+use crate::check::Check;
+use crate::decision::{DecidedBy, Decision, Outcome};
+use crate::time::Micros;
+
+use super::stored_state::{StateAssignment, StoredState, limits_for_keys};
+
+/// The states that a request would be decided on, read without changing anything.
+#[derive(Clone, Debug)]
+pub struct InspectedStates {
+    /// The instant at which they were read, by the clock of their store.
+    pub at: Micros,
+    /// One for each of [`StateAssignment::first_checks`]. Bound: one for each check.
+    pub states: Vec<InspectedState>,
+}
+
+/// One state, and the part of the system that would decide on it.
+#[derive(Clone, Debug)]
+pub struct InspectedState {
+    /// The state, with the numbers that wrote it.
+    pub state: StoredState,
+    /// The decider.
+    pub decided_by: DecidedBy,
+}
+
+impl InspectedStates {
+    /// The decision that these checks, which are those that were inspected, would get now;
+    /// `outcomes` receives the outcome of each limit. `asked_at` is the caller's clock.
+    pub fn decide(
+        &self,
+        checks: &[Check<'_>],
+        asked_at: Micros,
+        outcomes: &mut [Outcome],
+    ) -> Decision {
+        let limits = limits_for_keys(checks);
+        let request = StateAssignment::new(checks, &limits);
+        let mut states: Vec<StoredState> =
+            self.states.iter().map(|one| one.state.clone()).collect();
+        if !checks.is_empty() {
+            let _ = request.decide(&mut states, DecidedBy::Memory, self.at, outcomes);
+        }
+        for (outcome, place) in outcomes.iter_mut().zip(request.places()) {
+            outcome.decided_by = self.states[*place].decided_by;
+        }
+        Decision::of_outcomes(checks, outcomes, asked_at)
+    }
+
+    /// The state of each check, by the numbers of its limit.
+    pub fn by_check<'a>(&'a self, checks: &[Check<'_>]) -> Vec<&'a State> {
+        let limits = limits_for_keys(checks);
+        let request = StateAssignment::new(checks, &limits);
+        request.places().iter().map(|place| self.states[*place].state.state()).collect()
+    }
+}
