@@ -67,6 +67,16 @@ fn links_lead_somewhere() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
+#[test]
+fn the_index_has_every_page() {
+    let index = fs::read_to_string(repository().join("docs/README.md")).expect("the index");
+    for page in all_pages() {
+        if let Some(page) = page.strip_prefix("docs/").filter(|page| *page != "README.md") {
+            assert!(index.contains(&format!("]({page})")), "docs/README.md has no link to {page}");
+        }
+    }
+}
+
 /// Help texts by command.
 type HelpTexts = BTreeMap<String, String>;
 
