@@ -48,8 +48,9 @@ fn every_protocol_gets_the_same_decisions() {
     let directory = tempdir().unwrap();
     let tokens = file(directory.path(), "tokens", "0123456789abcdef0123456789abcdef\n");
     let limit = ["--limit", "5/hour burst 5", "--auth-token-file", text(&tokens)];
+    type TargetOf = fn(&TollgateProcess) -> String;
     // the protocol, the target, further options
-    let rows: [(&str, fn(&TollgateProcess) -> String, &[&str]); 4] = [
+    let rows: [(&str, TargetOf, &[&str]); 4] = [
         ("check", |server| format!("http://{}", server.http()), &["--path", "/a"]),
         ("resp", |server| format!("redis://{}", server.resp()), &["--header", "x-a={key}"]),
         ("resp", |server| format!("redis://{}", server.resp()), &["--throttle", "4 5 3600"]),
@@ -110,7 +111,7 @@ fn a_load_that_cannot_be_sent_is_an_error_that_says_what_to_do() {
     ];
     for (options, code, parts) in rows {
         let fast = ["bench", "--rate", "50/s", "--duration", "100ms"];
-        let own = options.iter().any(|option| *option == "--rate");
+        let own = options.contains(&"--rate");
         let done = run(&[if own { &fast[..1] } else { &fast[..] }, options].concat());
         assert_eq!(done.code, Some(code), "{options:?}: {done:?}");
         for part in parts {

@@ -238,11 +238,11 @@ mod tests {
     use super::*;
 
     fn screen() -> TopScreen {
-        let mut snapshot = ServerSnapshot::default();
-        snapshot.by_requests = serde_json::from_str(
+        let by_requests = serde_json::from_str(
             r#"{"top":[{"rule":"r\u001b]0;x\u0007","key":"user=\u001b[2J\r\n\u202e","count":9,"refused":1}]}"#,
         )
         .unwrap();
+        let mut snapshot = ServerSnapshot { by_requests, ..ServerSnapshot::default() };
         snapshot.status.store.kind = "redis\u{9b}31m".into();
         let mut screen = TopScreen::new("http://localhost".into());
         screen.on_update(TopUpdate::Look(Box::new(snapshot), 0.0));

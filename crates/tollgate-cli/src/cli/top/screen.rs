@@ -311,8 +311,9 @@ mod tests {
 
     #[test]
     fn acts_are_asked_back_once() {
+        type ExpectedAct = Option<(KeyAction, &'static str)>;
         // keys, the act with its value, the message
-        let rows: [(&str, Option<(KeyAction, &str)>, Option<&str>); 8] = [
+        let rows: [(&str, ExpectedAct, Option<&str>); 8] = [
             ("ry", Some((KeyAction::Reset, "")), None),
             ("rn", None, Some("Nothing was done.")),
             ("rx", None, None),

@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn callers_are_sorted_and_filtered() {
-        let rows: [(RowOrder, &str, &[(&str, Option<u64>, u64)]); 5] = [
+        type ExpectedRow = (&'static str, Option<u64>, u64);
+        let rows: [(RowOrder, &str, &[ExpectedRow]); 5] = [
             (RowOrder::Requests, "", &[("user=b", Some(9), 1), ("user=a", Some(5), 4)]),
             (RowOrder::Refused, "", &[("user=a", Some(5), 4), ("ip=1", None, 2)]),
             (RowOrder::Name, "", &[("user=a", Some(5), 4), ("user=b", Some(9), 1)]),

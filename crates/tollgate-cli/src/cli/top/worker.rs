@@ -72,19 +72,16 @@ fn run(args: &Args, commands: &Receiver<WorkerCommand>, updates: &SyncSender<Top
         if updates.send(update).is_err() {
             return;
         }
-        loop {
-            match commands.recv_timeout(LOOK_INTERVAL.saturating_sub(begun.elapsed())) {
-                Ok(command) => {
-                    let text = act(&listener, &command).unwrap_or_else(|report| report.to_string());
-                    if updates.send(TopUpdate::Acted(text)).is_err() {
-                        return;
-                    }
-                    // The next look shows the effect.
-                    break;
+        match commands.recv_timeout(LOOK_INTERVAL.saturating_sub(begun.elapsed())) {
+            Ok(command) => {
+                let text = act(&listener, &command).unwrap_or_else(|report| report.to_string());
+                if updates.send(TopUpdate::Acted(text)).is_err() {
+                    return;
                 }
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return,
+                // The next look, at once, shows the effect.
             }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
