@@ -31,6 +31,8 @@ Commands:
   bench rules [OPTIONS]    measure the cost of rules files as they grow
   bench queue [OPTIONS]    measure a scheduling step of the fair queue, by the keys that wait
   bench http [OPTIONS]     measure the server over HTTP next to bare hyper and to nginx
+  bench dashboard [OPTIONS]
+                           measure what an open dashboard costs the server
   bench gateway [OPTIONS]  measure the gateway next to nginx, HAProxy, Envoy and a bare forwarder
   bench fairness [OPTIONS]
                            measure the shares that callers get, next to nginx and Envoy

@@ -8,8 +8,18 @@ use crate::packages;
 pub(crate) const FUZZ_SECONDS_DEFAULT: u32 = 60;
 
 /// The benchmarks that `cargo xtask bench` knows, each a program of the bench crate.
-const BENCHMARKS: &[&str] =
-    &["library", "rules", "queue", "adaptive", "http", "gateway", "fairness", "redis", "doors"];
+const BENCHMARKS: &[&str] = &[
+    "library",
+    "rules",
+    "queue",
+    "adaptive",
+    "http",
+    "dashboard",
+    "gateway",
+    "fairness",
+    "redis",
+    "doors",
+];
 
 /// `bench NAME [OPTIONS…]`: the options go to the benchmark untouched.
 pub(crate) fn bench(words: &[String]) -> Result<bool, CommandLineError> {
@@ -64,11 +74,12 @@ fn servers(benchmark: &str, options: &[String]) -> Vec<Invocation> {
         "doors" => &["bare-resp", "tonic-echo", "axum-route"],
         _ => &[],
     };
-    if peers.is_empty() {
+    let is_alone = benchmark == "dashboard" && !given("--help") && !given("-h");
+    if peers.is_empty() && !is_alone {
         return Vec::new();
     }
     let mut lines = Vec::new();
-    if !given("--floors") {
+    if !peers.is_empty() && !given("--floors") {
         let bins = peers.iter().flat_map(|peer| ["--bin", peer]);
         let line = Invocation::new("cargo build --release --package tollgate-bench");
         lines.push(line.with(bins));
