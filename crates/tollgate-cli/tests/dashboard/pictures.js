@@ -12,7 +12,7 @@ const { startTraffic, startUpstream } = require("./traffic.js");
 
 /** Mean times of the shop's servers, in milliseconds. */
 const UPSTREAMS = { APP_1: 6, APP_2: 9, MEDIA: 22 };
-const SIZE = { width: 1280, height: 1186 };
+const SIZE = { width: 1280, height: 1138 };
 
 /** Starts the shop of shop.yaml and returns its listeners by name. */
 async function startShop(program, folder) {

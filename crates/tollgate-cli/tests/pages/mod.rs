@@ -48,6 +48,7 @@ pages! {
     "README.md" => readme,
     "crates/tollgate-cli/README.md" => readme_of_the_command,
     "docs/guides/choosing-an-algorithm.md" => guides_choosing_an_algorithm,
+    "docs/guides/dashboard.md" => guides_dashboard,
     "docs/guides/gateway.md" => guides_gateway,
     "docs/concepts/mental-models.md" => concepts_mental_models,
     "docs/guides/identity.md" => guides_identity,

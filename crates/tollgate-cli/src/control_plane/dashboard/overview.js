@@ -244,8 +244,8 @@ class HistoryCharts {
     const from = this.rule === null ? tick : tick.rules.find((rule) => rule.name === this.rule);
     const gap = Math.round(tick.at_s) - (this.data.from_s + this.data.allowed.length);
     if (gap < 0) return;
-    if (gap > 60) return void this.load();
-    for (let second = 0; second < gap; second += 1) this.push(() => null);
+    // The history has the seconds that did not arrive.
+    if (gap > 0) return void this.load();
     this.push((name) => (name.endsWith("_us") ? tick.latency_us?.[name.slice(0, 3)] ?? null : ((from?.[name] ?? 0) * 1000) / tick.interval_ms));
     draw();
   }
