@@ -41,7 +41,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn links_lead_somewhere() {
-    let link = Regex::new(r"\]\(([^)\s]+)\)").expect("valid");
+    let link = Regex::new(r#"(?:\]\(|src="|srcset=")([^)\s"]+)"#).expect("valid");
     let root = repository();
     let mut problems = Vec::new();
     for page in all_pages() {

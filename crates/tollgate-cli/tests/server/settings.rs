@@ -255,20 +255,6 @@ fn the_guide_shows_the_lines_of_a_start() {
     assert_eq!(shown, format!("{}ready\n", lines.concat()));
 }
 
-#[test]
-fn the_readme_names_every_page() {
-    let readme = include_str!("../../../../README.md");
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for folder in ["guides", "concepts", "reference"] {
-        for page in std::fs::read_dir(docs.join(folder)).unwrap() {
-            let page = page.unwrap().file_name().into_string().unwrap();
-            let link = format!("](docs/{folder}/{page})");
-            let (_, next) = readme.split_once("## Where to go next").unwrap();
-            assert!(next.contains(&link), "README.md has no link to docs/{folder}/{page}");
-        }
-    }
-}
-
 /// The page about HTTP explains every word that `decided_by` can be.
 #[test]
 fn the_reference_has_everybody_who_decides() {
