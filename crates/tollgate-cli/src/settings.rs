@@ -211,6 +211,24 @@ pub(crate) struct Flags {
     )]
     pub(crate) recent_traffic: u32,
 
+    /// Record requests into this file, as a trace for `tollgate simulate --rules`
+    ///
+    /// Users, API keys, addresses and headers that keys are made of are hashed with the secret of --key-secret-file;
+    /// other credentials are not recorded. An existing file is kept as FILE.1.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_RECORD", help_heading = "State")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Maximum size of the file of --record; beyond it the requests of some callers are removed, each with all of its own
+    #[arg(
+        long,
+        value_name = "MIB",
+        env = "TOLLGATE_RECORD_MAX_MIB",
+        default_value = "64",
+        value_parser = clap::value_parser!(u64).range(1..=65_536),
+        help_heading = "State"
+    )]
+    pub(crate) record_max_mib: u64,
+
     /// File that keeps counters across restarts
     #[arg(long, value_name = "FILE", env = "TOLLGATE_SNAPSHOT", help_heading = "State")]
     pub(crate) snapshot: Option<PathBuf>,

@@ -31,6 +31,8 @@ pub(crate) struct RecordedRequest<'a> {
     pub(crate) ip_prefix: Option<u8>,
     pub(crate) user: Option<&'a str>,
     pub(crate) tier: Option<&'a str>,
+    /// The tier that rules assign to a caller who states none; only for a file, where its user is hashed.
+    pub(crate) assigned_tier: Option<&'a str>,
     /// The hash of the API key.
     pub(crate) api_key: Option<&'a str>,
     pub(crate) request_bytes: Option<u64>,
@@ -40,12 +42,22 @@ pub(crate) struct RecordedRequest<'a> {
 
 /// Header fields of a recorded request. A name appears once, with the value that rules saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RecordedHeaders<'a>(pub(crate) Vec<(&'a str, Cow<'a, str>)>);
+pub(crate) struct RecordedHeaders<'a>(pub(crate) Vec<RecordedHeader<'a>>);
+
+/// A header field of a recorded request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordedHeader<'a> {
+    /// The name in lower case.
+    pub(crate) name: &'a str,
+    pub(crate) value: Cow<'a, str>,
+    /// True if keys are made of it, so that it may say who the caller is.
+    pub(crate) names_caller: bool,
+}
 
 impl Headers for RecordedHeaders<'_> {
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        let found = self.0.iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| Cow::Borrowed(&**value))
+        let found = self.0.iter().find(|header| header.name == name);
+        found.map(|header| Cow::Borrowed(&*header.value))
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -85,6 +97,7 @@ mod present {
     pub(super) const TIER: u16 = 1 << 9;
     pub(super) const API_KEY: u16 = 1 << 10;
     pub(super) const REQUEST_BYTES: u16 = 1 << 11;
+    pub(super) const ASSIGNED_TIER: u16 = 1 << 12;
 }
 
 /// Bytes of the fields that every entry has: its length, presence bits, time and caller.
@@ -127,6 +140,7 @@ pub(super) fn pack(request: &RecordedRequest<'_>, into: &mut Vec<u8>) -> bool {
         (request.path, present::PATH),
         (request.user, present::USER),
         (request.tier, present::TIER),
+        (request.assigned_tier, present::ASSIGNED_TIER),
         (request.api_key, present::API_KEY),
     ];
     let mut fits = true;
@@ -136,8 +150,9 @@ pub(super) fn pack(request: &RecordedRequest<'_>, into: &mut Vec<u8>) -> bool {
             fits &= pack_text(text, into);
         }
     }
-    for (name, value) in &request.headers.0 {
-        fits &= pack_text(name, into) && pack_text(value, into);
+    for header in &request.headers.0 {
+        into.push(header.names_caller.into());
+        fits &= pack_text(header.name, into) && pack_text(&header.value, into);
     }
     let bytes = into.len() - start;
     if !fits || bytes > ENTRY_BYTES_MAX {
@@ -212,6 +227,7 @@ impl<'a> PackedEntry<'a> {
             path: fields.text(has(present::PATH))?,
             user: fields.text(has(present::USER))?,
             tier: fields.text(has(present::TIER))?,
+            assigned_tier: fields.text(has(present::ASSIGNED_TIER))?,
             api_key: fields.text(has(present::API_KEY))?,
             headers: fields.headers()?,
         })
@@ -252,7 +268,9 @@ impl<'a> FieldReader<'a> {
     fn headers(&mut self) -> Option<RecordedHeaders<'a>> {
         let mut headers = Vec::new();
         while !self.0.is_empty() {
-            headers.push((self.text(true)??, Cow::Borrowed(self.text(true)??)));
+            let names_caller = self.take::<1>()? != [0];
+            let (name, value) = (self.text(true)??, self.text(true)??.into());
+            headers.push(RecordedHeader { name, value, names_caller });
         }
         Some(RecordedHeaders(headers))
     }
@@ -275,9 +293,13 @@ mod tests {
             ip_prefix: Some(64),
             user: Some("42"),
             tier: Some("pro"),
+            assigned_tier: Some("free"),
             api_key: Some("sha256:00"),
             request_bytes: Some(u64::MAX),
-            headers: RecordedHeaders(vec![("x-tenant", "acme".into()), ("x-empty", "".into())]),
+            headers: RecordedHeaders(vec![
+                RecordedHeader { name: "x-tenant", value: "acme".into(), names_caller: true },
+                RecordedHeader { name: "x-empty", value: "".into(), names_caller: false },
+            ]),
         }
     }
 
@@ -305,7 +327,11 @@ mod tests {
             RecordedRequest { path: Some(&long), ..full() },
             RecordedRequest { user: Some(&long[..ENTRY_BYTES_MAX - 10]), ..full() },
             RecordedRequest {
-                headers: RecordedHeaders(vec![("x-a", (&*long).into())]),
+                headers: RecordedHeaders(vec![RecordedHeader {
+                    name: "x-a",
+                    value: (&*long).into(),
+                    names_caller: false,
+                }]),
                 ..RecordedRequest::default()
             },
         ] {

@@ -2,8 +2,8 @@
 //! keeps them.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -12,10 +12,16 @@ use tollgate_rules::DecidedRequest;
 use tollgate_rules::rule_set::hash_credential;
 use tollgate_rules::stripes::{StripedCounters, Stripes};
 
-use super::entry::{ENTRY_BYTES_MAX, RecordedHeaders, RecordedRequest, pack};
+use super::entry::{ENTRY_BYTES_MAX, RecordedHeader, RecordedHeaders, RecordedRequest, pack};
+use super::keeper::{SortedTraceFile, TrafficKeeper};
 use super::ring::{CHUNK_BYTES, RecordedTraffic, TrafficChunk, TrafficRing};
 use super::sampling::{CallerSampler, CurrentShare};
+use super::trace_file::TraceFile;
 use crate::background;
+use crate::cli::Report;
+use crate::key_names::KeyNames;
+use crate::settings::ServerSettings;
+use crate::telemetry::Logs;
 
 /// Chunks that wait for the thread. Further ones are dropped and counted.
 const CHUNKS_WAITING_MAX: usize = 64;
@@ -32,8 +38,12 @@ const WITHOUT_FACTS: usize = 1;
 pub(crate) struct TrafficRecorder {
     sampler: CallerSampler,
     share: Arc<CurrentShare>,
+    /// Number of bits of an IPv6 address that identify one caller, for the thread.
+    ipv6_prefix: Arc<AtomicU8>,
+    /// True if a file is written.
+    has_file: bool,
     /// The locks are hardly contended: each thread has its own stripe.
-    stripes: Stripes<Mutex<TrafficChunk>>,
+    stripes: Arc<ChunkStripes>,
     messages: SyncSender<RecorderMessage>,
     counters: StripedCounters<2>,
     /// Requests in chunks that were dropped.
@@ -55,8 +65,11 @@ pub(crate) struct MissingRequests {
     pub(crate) without_facts: u64,
 }
 
+/// The chunks that threads fill.
+pub(super) type ChunkStripes = Stripes<Mutex<TrafficChunk>>;
+
 /// A message to the thread.
-enum RecorderMessage {
+pub(super) enum RecorderMessage {
     Chunk(TrafficChunk),
     /// Asks for the contents of the ring at an instant.
     Show(Micros, SyncSender<RecordedTraffic>),
@@ -64,19 +77,53 @@ enum RecorderMessage {
 }
 
 impl TrafficRecorder {
-    /// Starts to keep `entries_max` requests.
-    pub(crate) fn start(entries_max: usize, now: Micros) -> io::Result<RecorderThread> {
+    /// Starts to record as the settings say; `None` if they want no recording.
+    pub(crate) fn start_by(
+        settings: &ServerSettings,
+        names: &Arc<KeyNames>,
+        logs: &Logs,
+        now: Micros,
+    ) -> Result<Option<RecorderThread>, Report> {
+        let bytes_max = settings.record_max_mib.saturating_mul(1 << 20);
+        let file = settings.record.as_ref().map(|path| {
+            let created = TraceFile::create(path, bytes_max, names.clone());
+            created.map(|file| (file, logs.clone())).map_err(|error| {
+                Report::new(format!("cannot record to {}: {error}", path.display()))
+                    .hint("name a file in a directory that this user may write to")
+            })
+        });
+        let file = file.transpose()?;
+        let entries_max = settings.recent_traffic as usize;
+        if entries_max == 0 && file.is_none() {
+            return Ok(None);
+        }
+        let started = TrafficRecorder::start(entries_max, file, now);
+        started.map(Some).map_err(|error| Report::new(format!("the server cannot start: {error}")))
+    }
+
+    /// Starts to keep `entries_max` requests, and to write them into a file if there is one.
+    fn start(
+        entries_max: usize,
+        file: Option<(TraceFile, Logs)>,
+        now: Micros,
+    ) -> io::Result<RecorderThread> {
         let (messages, received) = sync_channel(CHUNKS_WAITING_MAX);
         let share = Arc::<CurrentShare>::default();
+        let ipv6_prefix = Arc::new(AtomicU8::new(64));
+        let stripes = Arc::<ChunkStripes>::default();
         let recorder = Arc::new(TrafficRecorder {
             sampler: CallerSampler::default(),
             share: share.clone(),
-            stripes: Stripes::default(),
+            ipv6_prefix: ipv6_prefix.clone(),
+            has_file: file.is_some(),
+            stripes: stripes.clone(),
             messages,
             counters: StripedCounters::default(),
             dropped: AtomicU64::new(0),
         });
-        let keeper = TrafficKeeper { ring: TrafficRing::new(entries_max, now), share };
+        let ring = (entries_max > 0).then(|| TrafficRing::new(entries_max, now));
+        let file = file.map(|(file, logs)| SortedTraceFile::new(file, logs, stripes, ipv6_prefix));
+        let keeper = TrafficKeeper { ring, file, share };
         let thread = background::spawn("tollgate-record", move || keeper.run(&received))?;
         Ok(RecorderThread { recorder, thread })
     }
@@ -87,7 +134,11 @@ impl TrafficRecorder {
             return self.counters.add(WITHOUT_FACTS, 1);
         };
         let rules = decided.rules();
-        let caller = self.sampler.hash(facts, rules.settings().identify.ipv6_prefix);
+        let ipv6_prefix = rules.settings().identify.ipv6_prefix;
+        if self.ipv6_prefix.load(Ordering::Relaxed) != ipv6_prefix {
+            self.ipv6_prefix.store(ipv6_prefix, Ordering::Relaxed);
+        }
+        let caller = self.sampler.hash(facts, ipv6_prefix);
         if !self.share.get().includes(caller) {
             return;
         }
@@ -103,7 +154,8 @@ impl TrafficRecorder {
                 let Some(value) = value else { continue };
                 let value =
                     if header.is_credential { hash_credential(&value).into() } else { value };
-                headers.0.push((&header.name, value));
+                let names_caller = header.is_in_key || header.is_credential;
+                headers.0.push(RecordedHeader { name: &header.name, value, names_caller });
             }
         }
         let path = facts.path.map(|path| path.split_once('?').map_or(path, |(path, _)| path));
@@ -119,6 +171,7 @@ impl TrafficRecorder {
             ip_prefix: facts.ip_prefix,
             user: facts.user,
             tier: facts.tier,
+            assigned_tier: if self.has_file { rules.tier_of_caller(facts) } else { None },
             api_key: api_key.as_deref(),
             request_bytes: facts.request_bytes,
             headers,
@@ -153,13 +206,10 @@ impl TrafficRecorder {
 
     /// Gives all chunks to the thread, waiting for it.
     fn flush(&self) {
-        for stripe in self.stripes.all() {
-            let chunk = std::mem::take(&mut *lock(stripe));
-            if chunk.entries > 0 {
-                let entries = chunk.entries as u64;
-                if self.messages.send(RecorderMessage::Chunk(chunk)).is_err() {
-                    self.dropped.fetch_add(entries, Ordering::Relaxed);
-                }
+        for chunk in take_chunks(&self.stripes) {
+            let entries = chunk.entries as u64;
+            if self.messages.send(RecorderMessage::Chunk(chunk)).is_err() {
+                self.dropped.fetch_add(entries, Ordering::Relaxed);
             }
         }
     }
@@ -195,27 +245,10 @@ impl RecorderThread {
     }
 }
 
-/// The thread's part: keeps chunks in the ring.
-struct TrafficKeeper {
-    ring: TrafficRing,
-    share: Arc<CurrentShare>,
-}
-
-impl TrafficKeeper {
-    fn run(mut self, messages: &Receiver<RecorderMessage>) {
-        while let Ok(message) = messages.recv() {
-            match message {
-                RecorderMessage::Chunk(chunk) => {
-                    let now = chunk.last_at;
-                    self.ring.add(chunk, now);
-                    self.share.set(self.ring.share());
-                }
-                // The asker may have given up.
-                RecorderMessage::Show(now, reply) => drop(reply.send(self.ring.recorded(now))),
-                RecorderMessage::End => return,
-            }
-        }
-    }
+/// Takes the chunks of all threads that are not empty.
+pub(super) fn take_chunks(stripes: &ChunkStripes) -> impl Iterator<Item = TrafficChunk> {
+    let chunks = stripes.all().map(|stripe| std::mem::take(&mut *lock(stripe)));
+    chunks.filter(|chunk| chunk.entries > 0)
 }
 
 /// Locks a chunk. A poisoned lock is no problem: a half-packed entry ends the chunk early.
@@ -260,7 +293,7 @@ mod tests {
 
     #[test]
     fn facts_are_recorded_and_credentials_are_not() {
-        let thread = TrafficRecorder::start(1_000, START).unwrap();
+        let thread = TrafficRecorder::start(1_000, None, START).unwrap();
         let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));
         let headers =
             vec![("X-Tenant", "acme"), ("Authorization", "Bearer hunter2"), ("X-Other", "o")];
@@ -283,7 +316,7 @@ mod tests {
         assert_eq!((one.method, one.path, one.tier), (Some("GET"), Some("/api/a"), Some("pro")));
         assert_eq!((one.ip, one.cost, one.cannot_wait), (facts.ip, Some(2), true));
         assert!(!one.was_allowed);
-        let names: Vec<_> = one.headers.0.iter().map(|(name, value)| (*name, &**value)).collect();
+        let names: Vec<_> = one.headers.0.iter().map(|one| (one.name, &*one.value)).collect();
         let hashed = hash_credential("Bearer hunter2");
         assert_eq!(names, [("authorization", &*hashed), ("x-tenant", "acme")]);
         assert_eq!(one.api_key, Some(&*hash_credential("hunter2")));
@@ -293,7 +326,7 @@ mod tests {
 
     #[test]
     fn threads_record_together_and_nothing_is_lost_silently() {
-        let thread = TrafficRecorder::start(1_000_000, START).unwrap();
+        let thread = TrafficRecorder::start(1_000_000, None, START).unwrap();
         let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));
         let (threads, each) = (8, 5_000);
         thread::scope(|scope| {

@@ -41,7 +41,7 @@ impl TrafficChunk {
         self.entries += 1;
     }
 
-    fn append(&mut self, other: &TrafficChunk) {
+    pub(super) fn append(&mut self, other: &TrafficChunk) {
         self.first_at = if self.entries == 0 { other.first_at } else { self.first_at };
         self.first_at = self.first_at.min(other.first_at);
         self.last_at = self.last_at.max(other.last_at);
@@ -50,7 +50,7 @@ impl TrafficChunk {
     }
 
     /// The entries that pass a test, as a chunk of their own.
-    fn filtered(&self, keeps: impl Fn(&PackedEntry<'_>) -> bool) -> TrafficChunk {
+    pub(super) fn filtered(&self, keeps: impl Fn(&PackedEntry<'_>) -> bool) -> TrafficChunk {
         let mut kept = TrafficChunk::default();
         for entry in entries(&self.packed).filter(keeps) {
             kept.packed.extend_from_slice(entry.bytes());

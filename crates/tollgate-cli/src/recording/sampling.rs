@@ -19,6 +19,9 @@ impl SampleShare {
     /// All callers.
     pub(crate) const ALL: SampleShare = SampleShare(0);
 
+    /// Hardly any caller: nothing wants to be recorded.
+    pub(crate) const NONE: SampleShare = SampleShare(64);
+
     pub(crate) fn includes(self, caller: u64) -> bool {
         caller.leading_zeros() >= self.0
     }

@@ -27,6 +27,7 @@ pub(crate) use comparison::{ChangedExample, ExampleAnswer, ReplayComparison};
 pub(crate) use recorded::{RecordedReplay, ReplayFailure, replay_recorded};
 pub(crate) use report::AffectedCallersTable;
 pub(crate) use series::ReplayStep;
+pub(crate) use warnings::of_hashed_callers;
 
 /// A request that two rule sets have answered.
 #[derive(Clone, Copy)]

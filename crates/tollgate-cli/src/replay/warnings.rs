@@ -92,6 +92,40 @@ fn of_replay(then: &RuleSet) -> Vec<String> {
     waits.into_iter().chain(settles).collect()
 }
 
+/// Warnings about rules that look at callers whom a recorded trace has only as hashes.
+pub(crate) fn of_hashed_callers(rules: &RuleSet) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let compares = |test: &TextTest| !matches!(test, TextTest::Present);
+    let in_key = |name: &str| {
+        rules.recorded_headers().iter().any(|header| *header.name == *name && header.is_in_key)
+    };
+    let on_caller = |one: &Condition| match one {
+        Condition::User(test) | Condition::ApiKey(test) => compares(test),
+        Condition::Ip(_) => true,
+        Condition::Header { name, value } => compares(value) && in_key(name),
+        _ => false,
+    };
+    if let Some(found) = rules_that(rules, |rule| has_condition(rule, &on_caller)) {
+        warnings.push(format!(
+            "the trace has callers as hashes, so conditions on users, API keys and addresses do not hold: {found}"
+        ));
+    }
+    let settings = rules.settings();
+    if !settings.exempt_ips.is_empty() || !settings.exempt_users.is_empty() {
+        warnings.push("the trace has callers as hashes, so nobody is exempt".into());
+    }
+    if !rules.overrides().is_empty() {
+        warnings.push("the trace has callers as hashes, so overrides do not apply".into());
+    }
+    let in_part = |rule: &Rule| matches!(rule.mode, tollgate_rules::rule::Mode::Share(_));
+    if let Some(found) = rules_that(rules, in_part) {
+        warnings.push(format!(
+            "the trace has callers as hashes, so rules in force for a share of callers pick others: {found}"
+        ));
+    }
+    warnings
+}
+
 /// A warning if the replay of the rules in force differs from the answers that the server gave.
 pub(super) fn of_server(unlike: u64, requests: usize) -> Option<String> {
     (unlike > 0).then(|| {

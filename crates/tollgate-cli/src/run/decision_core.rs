@@ -43,11 +43,8 @@ impl DecisionCore {
         let store = Arc::new(store);
         let names = Arc::new(KeyNames::new(secret).map_err(CommandFailure::Input)?);
         let now = SystemClock.now();
-        let recording = match settings.recent_traffic {
-            0 => None,
-            requests => Some(TrafficRecorder::start(requests as usize, now)),
-        };
-        let recording = recording.transpose().map_err(|error| cannot_start(&error))?;
+        let recording = TrafficRecorder::start_by(settings, &names, logs, now);
+        let recording = recording.map_err(CommandFailure::Input)?;
         let recorder = recording.as_ref().map(RecorderThread::recorder);
         let observer = Arc::new(ServerObserver::new(logs, names.clone(), now, recorder));
         let gatekeeper = ServerGatekeeper::new(rules, store.for_decisions(), SystemClock);

@@ -159,7 +159,10 @@ impl<'a> AssembledServer<'a> {
                         metrics,
                         traffic,
                         candidates: CandidateReplays::new(
-                            core.recording.as_ref().map(RecorderThread::recorder),
+                            core.recording
+                                .as_ref()
+                                .filter(|_| settings.recent_traffic > 0)
+                                .map(RecorderThread::recorder),
                             live::folder_of(&settings.rules),
                         ),
                         logs: logs.clone(),

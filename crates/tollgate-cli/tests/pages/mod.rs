@@ -55,6 +55,7 @@ pages! {
     "docs/guides/monitoring.md" => guides_monitoring,
     "docs/guides/redis-protocol.md" => guides_redis_protocol,
     "docs/guides/rules.md" => guides_rules,
+    "docs/guides/trying-rules.md" => guides_trying_rules,
     "docs/guides/running.md" => guides_running,
     "docs/guides/tls.md" => guides_tls,
     "docs/guides/operating-keys.md" => guides_operating_keys,

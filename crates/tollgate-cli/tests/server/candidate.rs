@@ -204,6 +204,51 @@ fn wrong_candidates_and_empty_recordings_are_refused() {
     assert_eq!((refused.status, refused.message().contains("--recent-traffic")), (409, true));
 }
 
+/// A recorded file has the same answers as the server gave, whoever the callers are.
+#[test]
+fn a_recording_replays_to_the_same_answers_without_naming_anybody() {
+    let directory = tempdir().unwrap();
+    let (rules, trace) =
+        (file(directory.path(), "now.yaml", NOW), directory.path().join("trace.jsonl"));
+    let server = TollgateProcess::start(&["--rules", text(&rules), "--record", text(&trace)]);
+    let mut refused = 0;
+    for mut request in traffic() {
+        request["api_key"] = "hunter2".into();
+        refused += u64::from(server.check(&request.to_string())["allowed"] == false);
+    }
+    let admin = server.admin();
+    let told = try_at(admin, NOW).json();
+    assert_eq!(
+        (told["now"]["refused"].as_u64(), told["changed"].as_u64()),
+        (Some(refused), Some(0))
+    );
+    server.stop();
+    let recorded = std::fs::read_to_string(&trace).unwrap();
+    assert_eq!(recorded.lines().count(), traffic().len() + 1);
+    for secret in ["anna", "bert", "hunter2", "192.0.2", "198.51"] {
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
+    }
+    let ran = run(&["simulate", "--rules", text(&rules), "--trace", text(&trace)]);
+    assert_eq!((ran.stdout.lines().count(), &*ran.stderr), (traffic().len(), ""));
+    let refused_again =
+        ran.stdout.lines().filter(|line| line.contains("\"allowed\":false,\"rule\"")).count();
+    assert_eq!(refused_again as u64, refused);
+    let then = file(directory.path(), "then.yaml", THEN);
+    let ran = run(&[
+        "simulate",
+        "--rules",
+        text(&rules),
+        "--against",
+        text(&then),
+        "--trace",
+        text(&trace),
+    ]);
+    assert!(
+        ran.stderr.contains("conditions on users, API keys and addresses do not hold: net\n"),
+        "{ran:?}"
+    );
+}
+
 /// Candidates take time: of many at once two are tried, the others are told to come back, and the listener still
 /// answers.
 #[test]

@@ -15,6 +15,7 @@ use tollgate::Micros;
 use tollgate::time::MAX_EXACT;
 
 use super::{CommandFailure, Report};
+use crate::recording::RECORDED_LINE;
 use fields::{LineFields, shortened_value, whole_number};
 
 pub(super) mod fields;
@@ -61,6 +62,8 @@ pub(super) struct TraceReader {
     line: Vec<u8>,
     /// Number of the line, from 1, counting blank lines.
     number: u64,
+    /// True if a server recorded it, with callers hashed.
+    is_recorded: bool,
 }
 
 impl TraceReader {
@@ -81,12 +84,17 @@ impl TraceReader {
 
     fn new(name: String, form: &'static TraceFormat, source: Box<dyn Read>) -> TraceReader {
         let reader = BufReader::with_capacity(INPUT_BYTES, source);
-        TraceReader { name, form, reader, line: Vec::new(), number: 0 }
+        TraceReader { name, form, reader, line: Vec::new(), number: 0, is_recorded: false }
     }
 
     /// Returns true if reading the next line may block.
     pub(super) fn may_wait(&self) -> bool {
         !self.reader.buffer().contains(&b'\n')
+    }
+
+    /// Returns true if a server recorded the lines so far, with callers hashed.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.is_recorded
     }
 
     /// Moves to the next line that is not blank. Returns false at the end.
@@ -105,6 +113,13 @@ impl TraceReader {
             if self.line.len() > LINE_BYTES_MAX {
                 let problem = format!("the line is longer than {LINE_BYTES_MAX} bytes");
                 return Err(self.mistake_at(LINE_BYTES_MAX, problem, self.form.line_hint));
+            }
+            if self.number == 1
+                && self.form.has_work
+                && self.line == RECORDED_LINE.trim_end().as_bytes()
+            {
+                self.is_recorded = true;
+                continue;
             }
             if !self.line.trim_ascii().is_empty() {
                 return Ok(true);

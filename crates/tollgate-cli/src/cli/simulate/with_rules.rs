@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
 use tollgate_rules::{
-    Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RulesObserver, key_text,
+    Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RuleSet, RulesObserver, key_text,
 };
 
 use super::store::SimStore;
@@ -41,11 +41,22 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
         Some(then) => against::compare(&mut trace, [&now, then], args)?,
     }
     for rules in [Some(now), then].into_iter().flatten() {
+        if trace.is_recorded() {
+            warn_of_hashed_callers(&rules.gatekeeper.rules());
+        }
         warn_if_crowded(&rules.store, args.max_keys);
         warn_if_left_out(&rules.gatekeeper);
         warn_if_facts_missing(&rules.observer.missing);
     }
     Ok(())
+}
+
+/// Warns of rules that look at what a recorded trace has only as a hash.
+fn warn_of_hashed_callers(rules: &RuleSet) {
+    for warning in crate::replay::of_hashed_callers(rules) {
+        // The answers are printed: a closed standard error is no reason to fail.
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
 }
 
 /// Observer of the decisions of a trace.
