@@ -42,11 +42,11 @@ pub(crate) struct RecordedRequest<'a> {
 
 /// Header fields of a recorded request. A name appears once, with the value that rules saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RecordedHeaders<'a>(pub(crate) Vec<RecordedHeader<'a>>);
+pub(crate) struct RecordedHeaders<'a>(pub(crate) Vec<PackedHeader<'a>>);
 
 /// A header field of a recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RecordedHeader<'a> {
+pub(crate) struct PackedHeader<'a> {
     /// The name in lower case.
     pub(crate) name: &'a str,
     pub(crate) value: Cow<'a, str>,
@@ -270,7 +270,7 @@ impl<'a> FieldReader<'a> {
         while !self.0.is_empty() {
             let names_caller = self.take::<1>()? != [0];
             let (name, value) = (self.text(true)??, self.text(true)??.into());
-            headers.push(RecordedHeader { name, value, names_caller });
+            headers.push(PackedHeader { name, value, names_caller });
         }
         Some(RecordedHeaders(headers))
     }
@@ -297,8 +297,8 @@ mod tests {
             api_key: Some("sha256:00"),
             request_bytes: Some(u64::MAX),
             headers: RecordedHeaders(vec![
-                RecordedHeader { name: "x-tenant", value: "acme".into(), names_caller: true },
-                RecordedHeader { name: "x-empty", value: "".into(), names_caller: false },
+                PackedHeader { name: "x-tenant", value: "acme".into(), names_caller: true },
+                PackedHeader { name: "x-empty", value: "".into(), names_caller: false },
             ]),
         }
     }
@@ -327,7 +327,7 @@ mod tests {
             RecordedRequest { path: Some(&long), ..full() },
             RecordedRequest { user: Some(&long[..ENTRY_BYTES_MAX - 10]), ..full() },
             RecordedRequest {
-                headers: RecordedHeaders(vec![RecordedHeader {
+                headers: RecordedHeaders(vec![PackedHeader {
                     name: "x-a",
                     value: (&*long).into(),
                     names_caller: false,

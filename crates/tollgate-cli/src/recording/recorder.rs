@@ -12,7 +12,7 @@ use tollgate_rules::DecidedRequest;
 use tollgate_rules::rule_set::hash_credential;
 use tollgate_rules::stripes::{StripedCounters, Stripes};
 
-use super::entry::{ENTRY_BYTES_MAX, RecordedHeader, RecordedHeaders, RecordedRequest, pack};
+use super::entry::{ENTRY_BYTES_MAX, PackedHeader, RecordedHeaders, RecordedRequest, pack};
 use super::keeper::{SortedTraceFile, TrafficKeeper};
 use super::ring::{CHUNK_BYTES, RecordedTraffic, TrafficChunk, TrafficRing};
 use super::sampling::{CallerSampler, CurrentShare};
@@ -155,7 +155,7 @@ impl TrafficRecorder {
                 let value =
                     if header.is_credential { hash_credential(&value).into() } else { value };
                 let names_caller = header.is_in_key || header.is_credential;
-                headers.0.push(RecordedHeader { name: &header.name, value, names_caller });
+                headers.0.push(PackedHeader { name: &header.name, value, names_caller });
             }
         }
         let path = facts.path.map(|path| path.split_once('?').map_or(path, |(path, _)| path));

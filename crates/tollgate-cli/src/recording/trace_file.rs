@@ -219,7 +219,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{RecordedHeader, RecordedHeaders};
+    use super::super::entry::{PackedHeader, RecordedHeaders};
     use super::*;
     use std::collections::HashMap;
     use tollgate::Micros;
@@ -253,8 +253,8 @@ mod tests {
             assigned_tier: Some("pro"),
             api_key: Some("sha256:00"),
             headers: RecordedHeaders(vec![
-                RecordedHeader { name: "x-kind", value: "batch".into(), names_caller: false },
-                RecordedHeader { name: "x-tenant", value: "acme".into(), names_caller: true },
+                PackedHeader { name: "x-kind", value: "batch".into(), names_caller: false },
+                PackedHeader { name: "x-tenant", value: "acme".into(), names_caller: true },
             ]),
             ..RecordedRequest::default()
         };
