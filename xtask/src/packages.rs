@@ -28,6 +28,10 @@ const REQUIRED_PROGRAMS: &[RequiredProgram] = &[
     // Loads beside those of `bench`, and a terminal for `top`.
     RequiredProgram { probe: "which wrk", package: "wrk" },
     RequiredProgram { probe: "tmux -V", package: "tmux" },
+    // Programs of the commands in README and guides.
+    RequiredProgram { probe: "curl --version", package: "curl" },
+    RequiredProgram { probe: "jq --version", package: "jq" },
+    RequiredProgram { probe: "openssl version", package: "openssl" },
     // Without Java, which is left to the machine: 12 MB against 300.
     RequiredProgram {
         probe: "test -e /usr/share/java/tomcat10-embed-core.jar",
