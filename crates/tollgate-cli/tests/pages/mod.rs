@@ -19,6 +19,7 @@ mod mistakes;
 mod rules_blocks;
 mod session;
 mod shell;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,6 +52,7 @@ pages! {
     "docs/guides/dashboard.md" => guides_dashboard,
     "docs/guides/gateway.md" => guides_gateway,
     "docs/concepts/mental-models.md" => concepts_mental_models,
+    "docs/concepts/shared-state.md" => concepts_shared_state,
     "docs/guides/identity.md" => guides_identity,
     "docs/guides/monitoring.md" => guides_monitoring,
     "docs/guides/redis-protocol.md" => guides_redis_protocol,
