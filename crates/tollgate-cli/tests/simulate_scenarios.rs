@@ -242,3 +242,20 @@ fn rules_that_wait_for_each_other_are_not_drawn() {
     assert_eq!((ran.code, &*ran.stdout), (Some(2), ""));
     assert!(ran.stderr.contains("are not drawn\nhint: leave out"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_trace_that_goes_back_in_time_is_drawn_from_left_to_right() {
+    let rules = "rules: [{ name: a, key: '{user}', limits: [{ rate: 9/minute, algorithm: fixed_window }] }]";
+    let line = |second: u64| format!("{{\"at\":{second}000000,\"facts\":{{\"user\":\"u\"}}}}\n");
+    let trace = file("back.jsonl", [10, 5, 20, 1, 30].map(line).concat());
+    let (rules, picture) = (file("back.yaml", rules), file("back.svg", ""));
+    let [rules, trace, picture] =
+        [&rules, &trace, &picture].map(|path| path.to_str().expect("text"));
+    run(["simulate", "--rules", rules, "--trace", trace, "--svg", picture]).answers("drawn");
+    let svg = fs::read_to_string(picture).expect("a picture");
+    let path = svg.split("class=\"l level\" d=\"M").nth(2).and_then(|rest| rest.split('"').next());
+    let places = path.expect("a line besides that of the legend").split('L');
+    let across = places.map(|place| place.split(' ').next().and_then(|x| x.parse().ok()));
+    let across: Vec<f64> = across.map(|x| x.expect("a number")).collect();
+    assert!(across.len() > 3 && across.is_sorted(), "{across:?}");
+}

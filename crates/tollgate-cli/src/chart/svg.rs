@@ -30,8 +30,12 @@ const LABEL_HEIGHT: u64 = 18;
 const NOTE_HEIGHT: u64 = 17;
 /// Space between panels.
 const PANEL_GAP: u64 = 30;
+/// Characters of a line of the title.
+const TITLE_CHARS: usize = 80;
 /// Characters of a line of the description.
 const DESCRIPTION_CHARS: usize = 118;
+/// Characters of the name of a panel beside its drawing areas.
+const PANEL_TITLE_CHARS: usize = 30;
 /// Characters of a note, so that it ends before the drawing area.
 const NOTE_CHARS: usize = 36;
 
@@ -51,19 +55,21 @@ impl SvgChart {
     pub(crate) fn draw(self, chart: &Chart) -> String {
         let mut writer = SvgWriter { body: String::new(), bottom: 0 };
         writer.heading(chart);
-        let top = writer.bottom;
         for (index, panel) in chart.panels.iter().enumerate() {
             writer.panel(panel, &chart.axis, index > 0);
         }
         writer.axis(&chart.axis);
-        writer.finish(chart, top)
+        writer.finish(chart)
     }
 }
 
 impl SvgWriter {
     fn heading(&mut self, chart: &Chart) {
-        self.bottom = 38;
-        self.text("h", MARGIN, self.bottom, &chart.title);
+        self.bottom = 14;
+        for line in wrapped(&chart.title, TITLE_CHARS) {
+            self.bottom += 24;
+            self.text("h", MARGIN, self.bottom, &line);
+        }
         for line in wrapped(&chart.description, DESCRIPTION_CHARS) {
             self.bottom += 20;
             self.text("d", MARGIN, self.bottom, &line);
@@ -120,7 +126,10 @@ impl SvgWriter {
         }
         let top = self.bottom;
         let mut notes_end = top + 13;
-        self.text("p", MARGIN, notes_end, &panel.title);
+        for (index, line) in wrapped(&panel.title, PANEL_TITLE_CHARS).iter().enumerate() {
+            notes_end += if index > 0 { NOTE_HEIGHT } else { 0 };
+            self.text("p", MARGIN, notes_end, line);
+        }
         for line in panel.notes.iter().flat_map(|note| wrapped(note, NOTE_CHARS)) {
             notes_end += NOTE_HEIGHT;
             self.text("n", MARGIN, notes_end, &line);
@@ -218,14 +227,9 @@ impl SvgWriter {
     ) {
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return };
         let mut path = String::new();
-        let mut before = (u64::MAX, u64::MAX);
-        for point in points {
-            let place = (plot_x(axis, point.x), area.y(point.y));
-            if place != before {
-                let letter = if path.is_empty() { 'M' } else { 'L' };
-                let _ = write!(path, "{letter}{} {}", tenths(place.0), tenths(place.1));
-                before = place;
-            }
+        for (x, y) in line_places(points, axis, area) {
+            let letter = if path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(path, "{letter}{} {}", tenths(x), tenths(y));
         }
         let class = tone.class();
         if tone == SeriesTone::Level {
@@ -323,7 +327,7 @@ impl SvgWriter {
         self.body.push('\n');
     }
 
-    fn finish(self, chart: &Chart, _top: u64) -> String {
+    fn finish(self, chart: &Chart) -> String {
         let (title, description) = (escaped(&chart.title), escaped(&chart.description));
         let height = self.bottom;
         format!(
@@ -350,6 +354,25 @@ impl StripArea {
     fn y(&self, value: u64) -> u64 {
         self.top + self.height - scaled(value, self.most, self.height)
     }
+}
+
+/// The places of a line in tenths: where many points share one horizontal place, the first, the highest, the lowest and
+/// the last of them. Bound: four for each tenth of the width.
+fn line_places(points: &[ChartPoint], axis: &ChartAxis, area: &StripArea) -> Vec<(u64, u64)> {
+    let all = points.iter().map(|point| (plot_x(axis, point.x), area.y(point.y)));
+    let all: Vec<(u64, u64)> = all.collect();
+    let mut places = Vec::new();
+    for column in all.chunk_by(|one, next| one.0 == next.0) {
+        let height = |index: &usize| column[*index].1;
+        let indices = 0..column.len();
+        let highest = indices.clone().min_by_key(height).unwrap_or(0);
+        let lowest = indices.max_by_key(height).unwrap_or(0);
+        let mut kept = [0, highest, lowest, column.len() - 1];
+        kept.sort_unstable();
+        places.extend(kept.map(|index| column[index]));
+    }
+    places.dedup();
+    places
 }
 
 /// The horizontal position of a value, in tenths.

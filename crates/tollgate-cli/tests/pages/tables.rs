@@ -6,8 +6,13 @@ use std::ops::Range;
 use super::{all_pages, repository};
 
 /// The beginnings of commands that measure.
-const MEASURING: [&str; 4] =
-    ["`cargo xtask ", "`cargo nextest run ", "`tollgate simulate ", "`tollgate bench "];
+const MEASURING: [&str; 5] = [
+    "`cargo xtask ",
+    "`cargo nextest run ",
+    "`cargo test ",
+    "`tollgate simulate ",
+    "`tollgate bench ",
+];
 
 /// The tables of measurements whose section names no command, by the line of their heading.
 ///
@@ -76,7 +81,7 @@ fn tables_of_measurements_are_told_from_others() {
     let figures = "| a | µs |\n|---|---|\n| x | 1.5 (±2 %) |\n| y | 2.25 |\n";
     let codes = "| a | code |\n|---|---|\n| x | 200 |\n| y | 0.1.0 |\n";
     let page = format!("# A\n`cargo xtask bench`\n\n{figures}\n## B\n{codes}\n### C\n{figures}");
-    assert_eq!(unexplained_tables(&page), [15]);
+    assert_eq!(unexplained_tables(&page), [16]);
     assert_eq!(
         unexplained_tables(&format!("## B\nBy `cargo xtask errors`:\n### C\n{figures}")),
         [0; 0]

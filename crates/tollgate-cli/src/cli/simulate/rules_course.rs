@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tollgate::{Micros, Wait};
-use tollgate_rules::Answer;
+use tollgate_rules::{Answer, JudgedLimit};
 
 use super::algorithms::{self, RequestFate, TrafficSpan, TrafficView};
 use super::trace::TraceReader;
@@ -17,7 +17,7 @@ use crate::chart::{
 use crate::replay::tally::TraceTally;
 
 /// Most keys that are followed.
-const KEYS_MAX: usize = 64;
+const KEYS_MAX: usize = 256;
 
 /// Most panels: the keys with the most requests.
 const PANELS_MAX: usize = 4;
@@ -37,8 +37,7 @@ pub(super) fn run(
         return Err(CommandFailure::Input(algorithms::no_requests()));
     };
     let span = TrafficSpan::around(first, last);
-    let mut course =
-        RulesCourse { rules, span, panels: Vec::new(), others: 0, read_to: span.from_us };
+    let mut course = RulesCourse::new(rules, span);
     let output = args.output.unwrap_or(OutputForm::Jsonl);
     let (mut tally, mut lines) = (TraceTally::default(), Vec::new());
     let mut offered = Vec::new();
@@ -51,7 +50,8 @@ pub(super) fn run(
             OutputForm::Table | OutputForm::Chart => tally.add(&answer),
         }
     }
-    course.read_levels(Micros::new(span.to_us))?;
+    course.sample_levels(span.to_us)?;
+    course.read_levels(span.to_us)?;
     let text = if output == OutputForm::Table { tally.to_string().into_bytes() } else { lines };
     algorithms::print(&text)?;
     algorithms::show(&course.chart(&offered, args), output, args.svg.as_deref())
@@ -83,8 +83,8 @@ struct RulesCourse<'a> {
     panels: Vec<RuleKeyPanel>,
     /// Requests of keys that are not followed.
     others: u64,
-    /// Levels are read up to this instant.
-    read_to: u64,
+    /// The instant at which all levels are read next.
+    next_sample: u64,
 }
 
 /// One key under one rule.
@@ -106,35 +106,38 @@ struct DrawnLimit {
     points: Vec<ChartPoint>,
 }
 
-impl RulesCourse<'_> {
+impl<'a> RulesCourse<'a> {
+    fn new(rules: &'a SimRules, span: TrafficSpan) -> RulesCourse<'a> {
+        RulesCourse { rules, span, panels: Vec::new(), others: 0, next_sample: span.from_us }
+    }
+
     /// Decides a request; returns the answer and the units that it costs.
     fn decide(
         &mut self,
         at: Micros,
         line: &TraceLine<'static>,
     ) -> Result<(Answer, u64), CommandFailure> {
-        self.read_levels(at)?;
+        self.sample_levels(at.as_u64())?;
         let before = line.peek(self.rules, at)?;
         let answer = line.decide(self.rules, at)?;
         let decided = self.rules.take_decided();
+        let after = line.peek(self.rules, at)?;
+        let x = self.span.place(at.as_u64());
         let delay_us = answer.delay().as_micros().unwrap_or(0);
-        let fate = match (answer.allowed(), delay_us) {
-            (false, _) => RequestFate::Refused,
-            (true, 0) => RequestFate::Admitted,
-            (true, _) => RequestFate::Delayed,
-        };
+        let fate = RequestFate::new(answer.allowed(), delay_us);
         let mut units = line.cost().unwrap_or(1);
         for key in decided {
             units = units.max(key.cost);
             let cost = key.cost;
             let Some(panel) = self.panel(key, line, &before) else { continue };
+            panel.add_levels(&before, x);
+            panel.add_levels(&after, x);
             panel.requests.push((at.as_u64(), cost, fate));
             if fate != RequestFate::Refused {
                 panel.served.push((at.as_u64().saturating_add(delay_us), cost));
                 panel.longest_delay_us = panel.longest_delay_us.max(delay_us);
             }
         }
-        self.read_levels(at)?;
         Ok((answer, units))
     }
 
@@ -173,29 +176,20 @@ impl RulesCourse<'_> {
         self.panels.last_mut()
     }
 
-    /// Looks at all limits from the last reading to this instant.
-    fn read_levels(&mut self, until: Micros) -> Result<(), CommandFailure> {
-        let step = (self.span.length_us() / SAMPLES).max(1);
-        let until = until.as_u64();
-        let mut at = self.read_to - (self.read_to - self.span.from_us) % step + step;
-        while at < until {
-            self.read_levels_at(at)?;
-            at += step;
+    /// Reads all levels at each part of the axis before this instant.
+    fn sample_levels(&mut self, until_us: u64) -> Result<(), CommandFailure> {
+        while self.next_sample < until_us {
+            self.read_levels(self.next_sample)?;
+            self.next_sample += (self.span.length_us() / SAMPLES).max(1);
         }
-        self.read_levels_at(until)?;
-        self.read_to = self.read_to.max(until);
         Ok(())
     }
 
-    fn read_levels_at(&mut self, at_us: u64) -> Result<(), CommandFailure> {
+    fn read_levels(&mut self, at_us: u64) -> Result<(), CommandFailure> {
         let x = self.span.place(at_us);
         for panel in &mut self.panels {
             let answer = panel.facts.peek(self.rules, Micros::new(at_us))?;
-            let of_rule = answer.limits().filter(|judged| *judged.rule == *panel.decided.rule);
-            for (level, judged) in panel.levels.iter_mut().zip(of_rule) {
-                let used = level.capacity.saturating_sub(judged.outcome.remaining);
-                level.add(ChartPoint { x, y: used });
-            }
+            panel.add_levels(&answer, x);
         }
         Ok(())
     }
@@ -236,9 +230,10 @@ impl RulesCourse<'_> {
 }
 
 impl DrawnLimit {
-    /// Adds a point. The level changes in steps.
-    fn add(&mut self, point: ChartPoint) {
+    /// Adds a point. The level changes in steps. Where the trace goes back in time, the line does not.
+    fn add(&mut self, mut point: ChartPoint) {
         let Some(last) = self.points.last().copied() else { return };
+        point.x = point.x.max(last.x);
         if last.y != point.y {
             self.points.push(ChartPoint { x: point.x, y: last.y });
         } else if let [.., before, last] = &mut self.points[..]
@@ -264,6 +259,20 @@ impl DrawnLimit {
 }
 
 impl RuleKeyPanel {
+    /// Adds what an answer to a request of this key says. A caller whose tier has other limits adds nothing.
+    fn add_levels(&mut self, answer: &Answer, x: u64) {
+        for level in &mut self.levels {
+            let mut limits = answer.limits();
+            let is_same = |judged: &JudgedLimit<'_>| {
+                *judged.rule == *self.decided.rule && *judged.limit == *level.limit
+            };
+            if let Some(judged) = limits.find(is_same) {
+                let used = level.capacity.saturating_sub(judged.outcome.remaining);
+                level.add(ChartPoint { x, y: used });
+            }
+        }
+    }
+
     fn chart(&self, view: &TrafficView) -> ChartPanel {
         let mut strips = vec![view.fates(&self.requests)];
         if self.longest_delay_us > 0 {

@@ -133,13 +133,19 @@ pub(in super::super) enum RequestFate {
     Refused,
 }
 
-impl CourseAnswer {
-    pub(super) fn fate(&self) -> RequestFate {
-        match (self.decision.allowed(), self.delay_us()) {
+impl RequestFate {
+    pub(in super::super) fn new(is_allowed: bool, delay_us: u64) -> RequestFate {
+        match (is_allowed, delay_us) {
             (false, _) => RequestFate::Refused,
             (true, 0) => RequestFate::Admitted,
             (true, _) => RequestFate::Delayed,
         }
+    }
+}
+
+impl CourseAnswer {
+    pub(super) fn fate(&self) -> RequestFate {
+        RequestFate::new(self.decision.allowed(), self.delay_us())
     }
 
     /// The delay of an admitted request.

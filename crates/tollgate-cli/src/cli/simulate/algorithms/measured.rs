@@ -35,10 +35,10 @@ const TIMED_CHECKS: u64 = KEYS / ROUNDS as u64;
 /// The measurements of one limit.
 #[derive(Debug)]
 pub(super) struct MeasuredLimit {
-    /// Units that a rested caller is served at one instant.
-    pub(super) at_once: u64,
-    /// Units that an adversary is served in some period.
-    pub(super) attacked: u64,
+    /// Units that a rested caller is served at one instant; `None` if counting them takes too many requests.
+    pub(super) at_once: Option<u64>,
+    /// Units that an adversary is served in some period; `None` as above.
+    pub(super) attacked: Option<u64>,
     /// Memory that the store has taken for each key.
     pub(super) bytes_per_key: u64,
     pub(super) ns_per_check: u64,
@@ -85,6 +85,11 @@ impl ProbeCaller<'_> {
         ProbeCaller { limit, store: MemoryStore::new(1), requests: 0, served: Vec::new() }
     }
 
+    /// The most units that were served in a time of this length; `None` if the requests did not suffice to find out.
+    fn most_in(self, length_us: u64) -> Option<u64> {
+        (self.requests < PROBE_REQUESTS_MAX).then(|| most_in(self.served, length_us))
+    }
+
     /// Asks for one unit after the other at one instant, until one is refused.
     fn take_all(&mut self, at_us: u64) {
         while self.requests < PROBE_REQUESTS_MAX {
@@ -100,15 +105,15 @@ impl ProbeCaller<'_> {
 }
 
 /// The most units that are served at one instant.
-fn at_once(limit: &Limit) -> u64 {
+fn at_once(limit: &Limit) -> Option<u64> {
     let mut caller = ProbeCaller::new(limit);
     caller.take_all(START_US);
-    most_in(caller.served, 1)
+    caller.most_in(1)
 }
 
 /// The most units that are served in a period to one who takes all in the last microsecond of a window, and then
 /// whatever is given for two periods.
-fn attacked(limit: &Limit) -> u64 {
+fn attacked(limit: &Limit) -> Option<u64> {
     let period_us = limit.period_us();
     let boundary = (START_US / period_us + 1) * period_us;
     let mut caller = ProbeCaller::new(limit);
@@ -116,7 +121,7 @@ fn attacked(limit: &Limit) -> u64 {
     for poll in 0..=2 * POLLS {
         caller.take_all(boundary + period_us * poll / POLLS);
     }
-    most_in(caller.served, period_us)
+    caller.most_in(period_us)
 }
 
 /// A store with many keys that have used the limit.
@@ -182,12 +187,19 @@ mod tests {
         ];
         for (algorithm, burst, most) in table {
             let limit = limit(algorithm);
-            assert_eq!((at_once(&limit), attacked(&limit)), (burst, most), "{algorithm:?}");
+            let found = (at_once(&limit), attacked(&limit));
+            assert_eq!(found, (Some(burst), Some(most)), "{algorithm:?}");
         }
         let bucket = Limit::per_minute(100).burst(20).build().unwrap();
-        assert_eq!((at_once(&bucket), attacked(&bucket)), (20, 120));
+        assert_eq!((at_once(&bucket), attacked(&bucket)), (Some(20), Some(120)));
         let queue = Limit::per_minute(100).burst(20).algorithm(Algorithm::LeakyBucket).queue();
         let queue = queue.build().unwrap();
-        assert_eq!((at_once(&queue), attacked(&queue)), (1, 100));
+        assert_eq!((at_once(&queue), attacked(&queue)), (Some(1), Some(100)));
+    }
+
+    #[test]
+    fn what_takes_too_many_requests_is_not_guessed() {
+        let limit = Limit::per_minute(PROBE_REQUESTS_MAX).build().unwrap();
+        assert_eq!((at_once(&limit), attacked(&limit)), (None, None));
     }
 }

@@ -14,11 +14,13 @@ pub(super) fn text(traffic: &TrafficTrace, courses: &[AlgorithmCourse]) -> Strin
     let measured = measure(&limits);
     let Some(first) = limits.first() else { return String::new() };
     let period = ChartUnit::Micros.label(first.period_us());
+    let has_uncounted = measured.iter().any(|limit| limit.attacked.is_none());
+    let uncounted = if has_uncounted { "-: counting it takes too many requests.\n" } else { "" };
     format!(
         "{}\n\n{}\nA limit of {}, measured in this run\n\n{}\n\
          at once: served at one instant after silence. Worst {period}: served to one who takes all at the\n\
          end of a window and then whatever is given. Bytes: allocated for {KEYS} keys, each with {requests}\n\
-         in use. Ns: an allowed check of one of them on this machine, one thread.\n",
+         in use. Ns: an allowed check of one of them on this machine, one thread.\n{uncounted}",
         traffic.summary(),
         of_traffic(courses, &period),
         first.rate(),
@@ -60,8 +62,8 @@ fn of_limits(courses: &[AlgorithmCourse], measured: &[MeasuredLimit], period: &s
         .map(|(course, measured)| {
             [
                 course.name(),
-                measured.at_once.to_string(),
-                measured.attacked.to_string(),
+                measured.at_once.map_or_else(|| "-".into(), |units| units.to_string()),
+                measured.attacked.map_or_else(|| "-".into(), |units| units.to_string()),
                 measured.bytes_per_key.to_string(),
                 measured.ns_per_check.to_string(),
             ]
