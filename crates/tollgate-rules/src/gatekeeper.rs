@@ -31,7 +31,6 @@ use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
 use crate::waiting::WaitingTables;
 
-pub(crate) use bans::extend_to_block;
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
 

@@ -17,6 +17,11 @@ rules:
   - { name: any, key: '{ip}', limits: [100/hour] }
   - { name: idle, match: { path: /idle }, key: '{user}', limits: [1/hour], mode: 'off' }
   - { name: trial, match: { path: /search }, key: '{user|ip}', limits: [1/day], mode: shadow }
+  - name: sessions
+    match: { path: /search, header: { x-auth-token: hidden-token, user-agent: { present: true } } }
+    key: '{header.authorization}:{header.x-auth-token}:{user}'
+    limits: [1/day]
+    mode: shadow
   - { name: users, match: { path: /users }, key: '{user}', limits: [5/minute] }
 exempt: { user: [boss] }
 ";
@@ -144,7 +149,8 @@ fn refuse(fixture: &ExplainFixture, body: &Value) -> Value {
 fn a_refusal_is_recorded_and_explained_later() {
     let fixture = ExplainFixture::start(RULES, &[]);
     let body = json!({ "path": "/search/?token=hidden", "method": "GET", "ip": "192.0.2.1", "user": "anna",
-        "api_key": "topsecret-two", "headers": { "authorization": "Bearer hidden", "x-user": "anna" } });
+        "api_key": "topsecret-two", "headers": {
+            "authorization": "Bearer hidden", "x-auth-token": "hidden-token", "user-agent": "curl", "x-user": "anna" } });
     let decision = refuse(&fixture, &body);
     let told = fixture.get("/api/refusals");
     assert_eq!(told["not_recorded"], 0);
@@ -165,7 +171,12 @@ fn a_refusal_is_recorded_and_explained_later() {
     assert_eq!(search["key"]["hash"], one["hash"]);
     assert!(search["conditions"].as_array().unwrap().iter().all(|one| one["holds"] == true));
     assert!(search["limits"][0]["arithmetic"].as_str().unwrap().contains("needs 1: refused, "));
-    for text in [story.to_string(), told.to_string()] {
+    let asked = fixture.explain(&body);
+    for told in [&story, &asked] {
+        let text = "header.authorization=(not shown),header.x-auth-token=(not shown),user=anna";
+        assert_eq!(rule(told, "sessions")["key"]["text"], text);
+    }
+    for text in [story.to_string(), told.to_string(), asked.to_string()] {
         assert!(!text.contains("hidden") && !text.contains("topsecret"), "{text}");
     }
     assert_eq!(fixture.get("/api/refusals?rule=any")["refusals"], json!([]));

@@ -110,21 +110,11 @@ impl RuleContext<'_, '_> {
         let Some(one) = refusing else {
             return (RuleResult::Allowed, "All of its limits have room.".into());
         };
-        let (result, why) = match (planned.enforcement, one.decided_by) {
-            (_, Block) => (RuleResult::Blocked, "The caller is blocked".into()),
-            (_, Closed) => (RuleResult::StoreUnavailable, "Its store is unavailable".into()),
-            (Enforcement::Enforced, _) => {
-                (RuleResult::Refused, format!("{} has no room", one.limit))
-            }
-            (Enforcement::Soft, _) => {
-                (RuleResult::Soft, format!("{} is exceeded, and the rule only warns", one.limit))
-            }
-            (Enforcement::Shadow, _) => (
-                RuleResult::Shadow,
-                format!("{} would refuse, but the rule is not enforced for this caller", one.limit),
-            ),
-        };
-        (result, format!("{why}."))
+        match one.decided_by {
+            Block => (RuleResult::Blocked, "The caller is blocked.".into()),
+            Closed => (RuleResult::StoreUnavailable, "Its store is unavailable.".into()),
+            _ => refusing_result(planned.enforcement, &one.limit),
+        }
     }
 
     /// One limit; `None` if it was not asked.
@@ -259,6 +249,18 @@ impl RuleContext<'_, '_> {
         };
         ExplainedCost { units, why: why.into() }
     }
+}
+
+/// The result of a rule of which this limit refuses, and its reason.
+pub(super) fn refusing_result(enforcement: Enforcement, limit: &str) -> (RuleResult, String) {
+    let (result, what) = match enforcement {
+        Enforcement::Enforced => (RuleResult::Refused, "has no room"),
+        Enforcement::Soft => (RuleResult::Soft, "is exceeded, and the rule only warns"),
+        Enforcement::Shadow => {
+            (RuleResult::Shadow, "would refuse, but the rule is not enforced for this caller")
+        }
+    };
+    (result, format!("{limit} {what}."))
 }
 
 /// The reason of rules of a request that is refused without asking any limit.

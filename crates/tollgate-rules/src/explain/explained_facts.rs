@@ -6,7 +6,6 @@ use crate::path::Spelling;
 use crate::rule_set::RuleSet;
 
 use super::ExplainedFact;
-use super::secrets::HIDDEN;
 use super::shorten::shorten;
 
 /// The facts, without credentials.
@@ -16,7 +15,7 @@ pub(super) fn explain_facts(rules: &RuleSet, facts: &Facts<'_>) -> Vec<Explained
         value.map(|value| ExplainedFact { name: name.into(), value, note })
     };
     let text = |value: Option<&str>| value.map(|value| shorten(value).into_owned());
-    let hashed = seen.hashed_api_key().map(|hash| format!("{hash} {HIDDEN}"));
+    let hashed = seen.hashed_api_key().map(String::from);
     let all = [
         fact("method", text(seen.method()), None),
         fact("path", text(seen.spelling(0).map(Spelling::text)), path_note(&seen)),

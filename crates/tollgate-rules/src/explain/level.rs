@@ -31,8 +31,9 @@ impl LimitLevel {
         // A caller whose clock is behind waits for that, too.
         let lag = present.served_at.as_u64().saturating_sub(now.as_u64());
         let refill_us = i128::from(until_full.saturating_sub(lag));
-        let missing = refill_us * i128::from(limit.units()) * THOUSAND;
-        let missing = (missing + i128::from(limit.period_us()) - 1) / i128::from(limit.period_us());
+        let missing = refill_us.saturating_mul(i128::from(limit.units()) * THOUSAND);
+        let period_us = i128::from(limit.period_us());
+        let missing = missing.saturating_add(period_us - 1) / period_us;
         let tokens = i128::from(limit.capacity()) * THOUSAND - missing;
         if !present.debt_for.is_zero() {
             return LimitLevel::of_thousandths(tokens);

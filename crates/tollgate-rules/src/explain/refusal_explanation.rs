@@ -8,12 +8,12 @@ use tollgate::{DecidedBy, Micros, Refusal, Wait};
 use crate::observer::{DecidedRequest, RuleVerdict};
 use crate::tally::Verdict;
 
-use super::applied_rule::RuleContext;
+use super::applied_rule::{RuleContext, plain_rule, refusing_result};
 use super::explained_verdict::ExplainedVerdict;
 use super::secrets::Secrets;
 use super::shorten::shorten;
 use super::work_in_progress::refusing_bound;
-use super::{ExplainedFact, ExplainedRetry, ExplainedRule, RuleResult};
+use super::{ExplainedFact, ExplainedRetry, ExplainedRule};
 use super::{explained_facts, retry_text, summary};
 
 /// The explanation of a refused request. It has only the rules that applied, and no credentials.
@@ -60,7 +60,7 @@ impl DecidedRequest<'_> {
         };
         let refusing = self.refusing_verdict();
         let mut explained = context.applied_rules();
-        if let Some(one) = refusing.filter(|one| one.outcome.is_none()) {
+        if let Some(one) = refusing.filter(|_| refusal == Refusal::Busy) {
             refusing_bound(&mut explained, one);
         }
         let verdict = ExplainedVerdict {
@@ -114,12 +114,12 @@ impl RuleContext<'_, '_> {
         let mut applied: Vec<ExplainedRule> = applied.collect();
         for closed in &self.plan.zero_limits {
             let (rule, key) = (rules.rule_at(closed.rule), self.plan.key_of_zero_limit(closed));
-            let why = format!("{} refuses everything.", closed.unit.zero_limit_text());
-            let mut entry = super::applied_rule::plain_rule(rule, RuleResult::Closed, why);
+            let (result, why) = refusing_result(closed.enforcement, closed.unit.zero_limit_text());
+            let mut entry = plain_rule(rule, result, why);
             entry.key = Some(self.key(rule, Some(key), 0));
             applied.push(entry);
         }
-        // Rules without conditions have nothing to show of a long path: keep what is recorded short.
+        // A key may have all of a long path: what is recorded is short.
         for key in applied.iter_mut().filter_map(|one| one.key.as_mut()) {
             key.text = key.text.as_ref().map(|text| shorten(text).into_owned());
         }

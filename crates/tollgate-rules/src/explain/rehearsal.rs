@@ -6,7 +6,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{Act, Check, Clock, Now, Outcome, Refusal};
 
 use crate::answer::{AnswerEntries, PlanDecision};
-use crate::gatekeeper::{Gatekeeper, InfallibleStore, extend_to_block};
+use crate::gatekeeper::{Gatekeeper, InfallibleStore};
 use crate::plan::RequestPlan;
 
 /// A decision that charged nothing.
@@ -27,6 +27,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let decided = PlanDecision::refused(Refusal::EmptyKey, now.instant());
             return RehearsedDecision { decided, present: Vec::new(), states: Vec::new() };
         }
+        // Looking at the states, and asking without them if that fails, share one deadline.
+        let now = self.begin_operation(now);
         if !plan.too_many_limits && self.find_block(plan, now.instant()).is_none() {
             if let Some(rehearsed) = self.rehearse_on_states(plan, now).await {
                 return rehearsed;
@@ -51,14 +53,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let mut present = vec![Outcome::default(); peeks.len()];
         let _ = inspected.decide(&peeks, now.instant(), &mut present);
         let mut entries = AnswerEntries::new(plan);
-        let mut decision = inspected.decide(&takes, now.instant(), entries.outcomes_mut());
-        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() {
-            let outcomes = entries.outcomes();
-            let violates = |index| decision.violates(index);
-            if let Some(block) = self.rehearse_bans(plan, violates, outcomes, now).await {
-                decision = extend_to_block(decision, block);
-            }
-        }
+        let decision = inspected.decide(&takes, now.instant(), entries.outcomes_mut());
+        let decision = self.rehearse_bans(plan, (decision, entries.outcomes()), now).await;
         let states = inspected.by_check(&takes).into_iter().cloned().collect();
         Some(RehearsedDecision {
             decided: PlanDecision::new(plan, decision, entries),

@@ -11,7 +11,7 @@ use tollgate::{
 
 use super::{Gatekeeper, InfallibleStore};
 use crate::answer::{AnswerEntries, Binding, PlanDecision};
-use crate::plan::{Enforcement, RequestPlan};
+use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::{Ban, Rule};
 
 /// The blocks that a request is under.
@@ -117,50 +117,37 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         outcomes: &[Outcome],
         now: Now<'_>,
     ) -> Option<Wait> {
-        let mut last = None;
         let mut longest = None;
-        for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
-            let rule = plan.rule(planned);
-            // A decision refused for lack of room violates no limit.
-            let refused = planned.enforcement == Enforcement::Enforced && violates(index);
-            let counts = refused && counts_towards_bans(outcome.decided_by);
-            let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
-            // Several limits of one rule that refuse a key count as one refusal.
-            let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
-            if last.replace(counted) == Some(counted) {
-                continue;
-            }
-            let check = plan.check(planned, Act::Take);
-            let (caller, terms) = (plan.caller(planned), check.requested_terms());
-            longest = longest.max(self.count_refusal(rule, ban, caller, terms, now).await);
+        for (ban, planned) in bans_of_refusal(plan, violates, outcomes) {
+            let (rule, caller) = (plan.rule(planned), plan.caller(planned));
+            longest = longest.max(self.count_refusal(rule, ban, caller, now).await);
         }
         longest
     }
 
-    /// The longest block that would follow if a plan were refused by these limits now. Counts nothing.
+    /// Returns the decision that [`apply_bans`](Gatekeeper::apply_bans) would return. Counts nothing.
     pub(crate) async fn rehearse_bans(
         &self,
         plan: &RequestPlan<'_>,
-        violates: impl Fn(usize) -> bool,
-        outcomes: &[Outcome],
+        (decision, outcomes): (Decision, &[Outcome]),
         now: Now<'_>,
-    ) -> Option<Wait> {
+    ) -> Decision {
+        if decision.refusal() != Some(Refusal::OverLimit) || !plan.has_ban() {
+            return decision;
+        }
         let mut longest = None;
-        for (index, (planned, outcome)) in plan.limits.iter().zip(outcomes).enumerate() {
+        for (ban, planned) in bans_of_refusal(plan, |index| decision.violates(index), outcomes) {
             let rule = plan.rule(planned);
-            let refused = planned.enforcement == Enforcement::Enforced && violates(index);
-            let counts = refused && counts_towards_bans(outcome.decided_by);
-            let Some(ban) = rule.ban.as_ref().filter(|_| counts) else { continue };
             let counted_under = rule.scoped("refusals", plan.caller(planned));
-            let terms = Terms { consistency: Consistency::Strict, ..rule.terms };
-            let checks = [Check::new(&ban.refusals, &counted_under).terms(terms)];
-            let Ok(Some(states)) = self.store.inspect(&checks, now).await else { continue };
+            let checks = [refusal_check(rule, ban, &counted_under)];
+            let Ok(states) = self.store.inspect(&checks, now).await;
+            let Some(states) = states else { continue };
             let counted = states.decide(&checks, now.instant(), &mut [Outcome::default()]);
-            if counted.remaining() == 0 {
+            if is_one_too_many(&counted) {
                 longest = longest.max(Some(Wait::at_least(ban.block)));
             }
         }
-        longest
+        longest.map_or(decision, |block| extend_to_block(decision, block))
     }
 
     /// Counts one refusal. Returns the duration of the block if this was one too many.
@@ -169,16 +156,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         rule: &Rule,
         ban: &Ban,
         key: &KeyBuf,
-        terms: Terms,
         now: Now<'_>,
     ) -> Option<Wait> {
         let counted_under = rule.scoped("refusals", key);
-        let check = Check::new(&ban.refusals, &counted_under);
-        let terms = Terms { consistency: Consistency::Strict, ..terms };
+        let check = refusal_check(rule, ban, &counted_under);
         let store = &self.store;
         let Ok(counted): Result<Decision, Infallible> =
-            store.decide_each(&[check.terms(terms)], now, &mut [Outcome::default()]).await;
-        if !counts_towards_bans(counted.decided_by()) || counted.remaining() > 0 {
+            store.decide_each(&[check], now, &mut [Outcome::default()]).await;
+        if !is_one_too_many(&counted) {
             return None;
         }
         let (wait, now) = (Wait::at_least(ban.block), counted.at());
@@ -190,8 +175,38 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 }
 
+/// The bans that a refusal counts towards, each with a limit that refused: once for each rule and key,
+/// however many limits of the rule refused it.
+fn bans_of_refusal<'p>(
+    plan: &'p RequestPlan<'_>,
+    violates: impl Fn(usize) -> bool,
+    outcomes: &[Outcome],
+) -> impl Iterator<Item = (&'p Ban, &'p PlannedLimit<'p>)> {
+    let mut last = None;
+    let each = plan.limits.iter().zip(outcomes).enumerate();
+    each.filter_map(move |(index, (planned, outcome))| {
+        // A decision refused for lack of room violates no limit.
+        let refused = planned.enforcement == Enforcement::Enforced && violates(index);
+        let counts = refused && counts_towards_bans(outcome.decided_by);
+        let ban = plan.rule(planned).ban.as_ref().filter(|_| counts)?;
+        let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
+        (last.replace(counted) != Some(counted)).then_some((ban, planned))
+    })
+}
+
+/// The check that counts a refusal towards a ban.
+fn refusal_check<'c>(rule: &Rule, ban: &'c Ban, counted_under: &'c KeyBuf) -> Check<'c> {
+    let terms = Terms { consistency: Consistency::Strict, ..rule.terms };
+    Check::new(&ban.refusals, counted_under).terms(terms)
+}
+
+/// Returns true if the refusal that was counted was the last before the block.
+fn is_one_too_many(counted: &Decision) -> bool {
+    counts_towards_bans(counted.decided_by()) && counted.remaining() == 0
+}
+
 /// A refusal whose wait is at least as long as the block that follows.
-pub(crate) fn extend_to_block(decision: Decision, block: Wait) -> Decision {
+fn extend_to_block(decision: Decision, block: Wait) -> Decision {
     let retry_after = decision.retry_after().max(block);
     let outcome = Outcome { retry_after, ..decision.outcome() };
     decision.refused_for(Refusal::OverLimit, decision.capacity(), outcome)

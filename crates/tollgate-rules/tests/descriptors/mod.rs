@@ -2,6 +2,7 @@
 
 mod call_order;
 mod deciding;
+mod explaining;
 mod gate;
 mod import;
 mod matching;

@@ -28,7 +28,12 @@ pub struct InspectedState {
 
 impl InspectedStates {
     /// The decision that these checks, which are those that were inspected, would get now;
-    /// `outcomes` receives the outcome of each limit. `asked_at` is the caller's clock.
+    /// `outcomes` receives the outcome of each limit. `asked_at` is the caller's clock. Their acts may be
+    /// others: what was read for a take also decides a peek.
+    ///
+    /// # Panics
+    ///
+    /// If the checks are not those that were inspected, or `outcomes` is shorter than they are.
     pub fn decide(
         &self,
         checks: &[Check<'_>],
@@ -49,6 +54,10 @@ impl InspectedStates {
     }
 
     /// The state of each check, by the numbers of its limit.
+    ///
+    /// # Panics
+    ///
+    /// If the checks are not those that were inspected.
     pub fn by_check<'a>(&'a self, checks: &[Check<'_>]) -> Vec<&'a State> {
         let limits = limits_for_keys(checks);
         let request = StateAssignment::new(checks, &limits);

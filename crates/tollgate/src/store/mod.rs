@@ -127,8 +127,9 @@ pub trait Store: Send + Sync {
         now: Micros,
     ) -> impl Future<Output = Result<i64, Self::Error>> + Send;
 
-    /// Reads the states that a request would be decided on, for explanations; changes nothing.
-    /// `None`: this store does not show them.
+    /// Reads the states that a request of at most [`MAX_LIMITS`](crate::decision::MAX_LIMITS) checks would be
+    /// decided on, for explanations; changes nothing. Blocks are not part of them: see [`Store::blocked`].
+    /// `None`: this store does not show them, which is what a store says that does not implement this.
     fn inspect(
         &self,
         checks: &[Check<'_>],
