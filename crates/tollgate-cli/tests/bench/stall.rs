@@ -94,20 +94,10 @@ fn a_stall_shows_in_full_and_in_part_beside_it() {
     let service = |name| us("service_us", name);
     let [wrk_50, wrk_75, wrk_90, wrk_99] = wrk_latencies(&StallingServer::start().url());
     println!("a stall of {STALL:?} in a run of {RUN}:");
-    println!(
-        "  bench, from the schedule: 50 % {:?}, 90 % {:?}, 99 % {:?}, longest {:?}",
-        corrected("p50"),
-        corrected("p90"),
-        corrected("p99"),
-        corrected("max")
-    );
-    println!(
-        "  bench, from sending:      50 % {:?}, 90 % {:?}, 99 % {:?}, longest {:?}",
-        service("p50"),
-        service("p90"),
-        service("p99"),
-        service("max")
-    );
+    for (name, kind) in [("schedule", "corrected_us"), ("sending", "service_us")] {
+        let [p50, p75, p90, p99] = ["p50", "p75", "p90", "p99"].map(|name| us(kind, name));
+        println!("  bench, {name}: 50 % {p50:?}, 75 % {p75:?}, 90 % {p90:?}, 99 % {p99:?}");
+    }
     println!("  wrk: 50 % {wrk_50:?}, 75 % {wrk_75:?}, 90 % {wrk_90:?}, 99 % {wrk_99:?}");
 
     assert_eq!((&json["answered"], &json["not_sent"]), (&1_500.into(), &0.into()), "{json}");
@@ -119,5 +109,4 @@ fn a_stall_shows_in_full_and_in_part_beside_it() {
     assert!(service("max") >= Duration::from_millis(800), "{json}");
     // wrk guesses requests that it did not send from its mean rate, which the stall has lowered: too few.
     assert!(wrk_75 * 2 < corrected("p75"), "{wrk_75:?}, {json}");
-    assert!(wrk_90 < corrected("p90"), "{wrk_90:?}, {json}");
 }

@@ -1,9 +1,11 @@
 //! `tollgate top` in a terminal, and `--once` without one.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use testkit::wait;
 
 use super::tmux::TmuxPane;
 use crate::harness::{TollgateProcess, file, run, text};
@@ -117,6 +119,17 @@ fn a_server_that_is_away_is_told_and_found_again() {
     other.wait_for("user=carol");
     other.press(&["C-c"]);
     other.wait_for("restored");
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let server = TollgateProcess::start(&["--limit", "5/hour"]);
+    let pane = TmuxPane::run(80, 24, &format!("$TOLLGATE top --admin {}", admin_url(&server)));
+    pane.wait_for("quit");
+    let process = Path::new("/proc").join(pane.process_id());
+    drop(pane);
+    let ended = wait::within(crate::harness::DEADLINE, || (!process.exists()).then_some(()));
+    assert!(ended.is_some(), "{} still runs", process.display());
 }
 
 #[test]

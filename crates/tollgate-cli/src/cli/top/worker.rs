@@ -97,7 +97,13 @@ fn act(listener: &ListenerClient<'_>, command: &WorkerCommand) -> Result<String,
     }
 }
 
+/// Longest time that the screen may take to end after a signal.
+const SCREEN_END_MAX: Duration = Duration::from_millis(500);
+
 /// Tells the screen when a signal asks the program to end, so that the terminal is restored.
+///
+/// When the terminal itself is gone, the screen cannot end: crossterm then reads the end of the input forever
+/// and never returns. So the process ends here if the screen has not ended it.
 fn wait_for_signal(updates: &SyncSender<TopUpdate>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
@@ -108,7 +114,7 @@ fn wait_for_signal(updates: &SyncSender<TopUpdate>) {
             use tokio::signal::unix::{SignalKind, signal};
             let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
             let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = kinds.map(signal) else {
-                return;
+                return std::future::pending().await;
             };
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -117,10 +123,11 @@ fn wait_for_signal(updates: &SyncSender<TopUpdate>) {
             }
         }
         #[cfg(not(unix))]
-        if tokio::signal::ctrl_c().await.is_err() {
-            return;
-        }
-        // The screen has ended already if nobody listens.
-        let _ = updates.send(TopUpdate::Stop);
+        let _ = tokio::signal::ctrl_c().await;
     });
+    // A screen that is stuck may have left the queue full: do not wait for room in it.
+    let _ = updates.try_send(TopUpdate::Stop);
+    thread::sleep(SCREEN_END_MAX);
+    ratatui::restore();
+    std::process::exit(1);
 }
