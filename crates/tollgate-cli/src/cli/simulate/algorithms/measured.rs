@@ -191,7 +191,8 @@ mod tests {
             assert_eq!(found, (Some(burst), Some(most)), "{algorithm:?}");
         }
         let bucket = Limit::per_minute(100).burst(20).build().unwrap();
-        assert_eq!((at_once(&bucket), attacked(&bucket)), (Some(20), Some(120)));
+        // Not 120: the hundredth unit comes back a whole period after the burst, and a window excludes its start.
+        assert_eq!((at_once(&bucket), attacked(&bucket)), (Some(20), Some(119)));
         let queue = Limit::per_minute(100).burst(20).algorithm(Algorithm::LeakyBucket).queue();
         let queue = queue.build().unwrap();
         assert_eq!((at_once(&queue), attacked(&queue)), (Some(1), Some(100)));
