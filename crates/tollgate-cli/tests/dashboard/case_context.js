@@ -17,7 +17,7 @@ async function askTest(request) {
 class CaseContext {
   /**
    * `servers` are addresses: the listeners `admin`, `http` and `gateway` of one, and the admin
-   * listeners `guarded` of another, which wants `token`, and `restarted` of one that a case may restart; `busy` has the listeners of one with many rules.
+   * listeners `guarded` of another, which wants `token` and decides at `guarded_http`, and `restarted` of one that a case may restart; `busy` has the listeners of one with many rules.
    */
   constructor(browser, servers) {
     Object.assign(this, { browser, servers, ask: askTest });
@@ -55,10 +55,10 @@ class CaseContext {
   }
 
   /** Has requests decided: the body is one of /v1/check. Returns the last decision. */
-  async check(body, times = 1) {
+  async check(body, times = 1, http = this.servers.http) {
     let decision = null;
     for (let sent = 0; sent < times; sent += 1) {
-      const response = await fetch(`${this.servers.http}/v1/check`, { method: "POST", body: JSON.stringify(body) });
+      const response = await fetch(`${http}/v1/check`, { method: "POST", body: JSON.stringify(body) });
       decision = await response.json();
     }
     return decision;

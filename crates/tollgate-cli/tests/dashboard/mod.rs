@@ -70,6 +70,7 @@ fn cases_pass_in_chromium() {
         "http": format!("http://{}", server.http()),
         "gateway": format!("http://{}", server.gateway()),
         "guarded": format!("http://{}", guarded.admin()),
+        "guarded_http": format!("http://{}", guarded.http()),
         "busy": {
             "admin": format!("http://{}", busy.admin()),
             "http": format!("http://{}", busy.http()),
