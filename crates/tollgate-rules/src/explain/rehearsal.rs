@@ -29,10 +29,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         // Looking at the states, and asking without them if that fails, share one deadline.
         let now = self.begin_operation(now);
-        if !plan.too_many_limits && self.find_block(plan, now.instant()).is_none() {
-            if let Some(rehearsed) = self.rehearse_on_states(plan, now).await {
-                return rehearsed;
-            }
+        if !plan.too_many_limits
+            && self.find_block(plan, now.instant()).is_none()
+            && let Some(rehearsed) = self.rehearse_on_states(plan, now).await
+        {
+            return rehearsed;
         }
         let decided = self.ask_store(plan, Act::Peek, now).await;
         let present = decided.entries.outcomes().to_vec();

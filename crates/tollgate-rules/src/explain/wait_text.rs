@@ -16,10 +16,12 @@ pub(super) fn wait_text(wait: Wait) -> String {
     if millis <= 2 * MINUTE_MS {
         return Wait::from_micros(millis * 1_000).to_string();
     }
-    let (large, small, names) = match millis {
-        ..=HOUR_MS => (MINUTE_MS, 1_000, ["min", "s"]),
-        ..=DAY_MS => (HOUR_MS, MINUTE_MS, ["h", "min"]),
-        _ => (DAY_MS, HOUR_MS, ["d", "h"]),
+    let (large, small, names) = if millis <= HOUR_MS {
+        (MINUTE_MS, 1_000, ["min", "s"])
+    } else if millis <= DAY_MS {
+        (HOUR_MS, MINUTE_MS, ["h", "min"])
+    } else {
+        (DAY_MS, HOUR_MS, ["d", "h"])
     };
     let smalls = millis.div_ceil(small);
     let (whole, part) = (smalls / (large / small), smalls % (large / small));

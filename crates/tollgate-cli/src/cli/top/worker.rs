@@ -124,10 +124,10 @@ fn wait_for_signal(updates: &SyncSender<TopUpdate>) {
         }
         #[cfg(not(unix))]
         let _ = tokio::signal::ctrl_c().await;
+        // A screen that is stuck may have left the queue full: do not wait for room in it.
+        let _ = updates.try_send(TopUpdate::Stop);
+        tokio::time::sleep(SCREEN_END_MAX).await;
     });
-    // A screen that is stuck may have left the queue full: do not wait for room in it.
-    let _ = updates.try_send(TopUpdate::Stop);
-    thread::sleep(SCREEN_END_MAX);
     ratatui::restore();
     std::process::exit(1);
 }
