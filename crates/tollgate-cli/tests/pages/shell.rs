@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use testkit::wait;
 
-use crate::harness::DEADLINE;
+/// Longest time of one command. Some measure for seconds, if the machine has other things to do.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Begins the line that ends the output of a command.
 const END: &str = "\u{1e}end of the command: ";
@@ -74,7 +76,7 @@ impl PageShell {
         let line = format!(". {} </dev/null 2>&1; printf '\\n{END}%s\\n' $?\n", script.display());
         self.stdin.write_all(line.as_bytes()).map_err(|error| error.to_string())?;
         let mut text = String::new();
-        let deadline = wait::now() + DEADLINE;
+        let deadline = wait::now() + COMMAND_TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(wait::now());
             let Ok(line) = self.output.recv_timeout(left) else {
