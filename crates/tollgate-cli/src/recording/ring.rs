@@ -116,7 +116,8 @@ impl TrafficRing {
     pub(super) fn add(&mut self, chunk: TrafficChunk, now: Micros) {
         // Packed before the share was halved, or wanted by the file alone.
         let share = self.share;
-        let outside = entries(&chunk.packed).any(|entry| !share.includes(entry.caller()));
+        let outside = share != SampleShare::ALL
+            && entries(&chunk.packed).any(|entry| !share.includes(entry.caller()));
         let mut chunk =
             if outside { chunk.filtered(|entry| share.includes(entry.caller())) } else { chunk };
         self.drop_old(now);
