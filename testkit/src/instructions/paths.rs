@@ -106,7 +106,7 @@ pub const SERVER_PATHS: [ServerPath; 8] = [
         name: "CL.THROTTLE, pipeline of 64",
         protocol: ServerProtocol::Resp,
         decisions: BATCH,
-        exchanges: 100,
+        exchanges: 300,
         rules: ONE_RULE,
         request: |users| {
             users.iter().map(|&user| traffic::throttle(user)).collect::<String>().into()
