@@ -262,6 +262,9 @@ fn the_kernel_asks_for_peers_that_vanished() {
     }
 }
 
+/// Most connections that the admin listener takes from one address.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
+
 /// Somebody on this machine holds more connections to the admin listener than it takes from one address:
 /// silent ones, ones with half a head or half a body, ones that have asked before. A probe comes in all
 /// the same.
@@ -269,7 +272,9 @@ fn the_kernel_asks_for_peers_that_vanished() {
 fn idle_connections_at_the_admin_listener_make_room() {
     let server = TollgateProcess::start(&["--limit", "9/hour"]);
     for kind in ["silent", "half a head", "half a body", "used"] {
-        let mut held: Vec<_> = (0..40).map(|_| TestHttpClient::connect(server.admin())).collect();
+        let mut held: Vec<_> = (0..ADMIN_CONNECTIONS_MAX + 8)
+            .map(|_| TestHttpClient::connect(server.admin()))
+            .collect();
         for client in &mut held {
             // Those that came first may have been closed for those that came last.
             let _ = match kind {
@@ -302,7 +307,8 @@ const HALF_A_BODY: &[u8] = b"PUT /api/rules HTTP/1.1\r\nhost: localhost\r\nx-tol
 #[test]
 fn begun_requests_at_the_admin_listener_make_room_last() {
     let server = TollgateProcess::start(&["--limit", "9/hour"]);
-    let mut begun: Vec<_> = (0..31).map(|_| TestHttpClient::connect(server.admin())).collect();
+    let mut begun: Vec<_> =
+        (1..ADMIN_CONNECTIONS_MAX).map(|_| TestHttpClient::connect(server.admin())).collect();
     for client in &mut begun {
         client.send(HALF_A_BODY).unwrap();
         assert_eq!(client.receive(false).unwrap().status, 100);
