@@ -169,7 +169,10 @@ impl ControlPlane {
     fn public_response(&self, head: &request::Parts) -> Option<Response<ResponseBody>> {
         let answer: &dyn Fn() -> Response<ResponseBody> = match head.uri.path() {
             "/livez" => &health::live,
-            "/readyz" => &|| health::ready(&self.stopping, &self.gatekeeper, &self.store),
+            "/readyz" => &|| {
+                let upstreams = self.metrics.upstreams();
+                health::ready(&self.stopping, &self.gatekeeper, &self.store, &upstreams)
+            },
             "/metrics" => &|| metrics::page(&self.metrics, &head.headers),
             path => {
                 let file = assets::page_file(path, &head.headers)?;

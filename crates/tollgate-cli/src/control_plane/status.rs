@@ -6,6 +6,7 @@ use tollgate::Wait;
 use tollgate_redis::SharedStats;
 use tollgate_rules::AdaptiveBoundReport;
 
+use super::upstreams::upstream_problems_json;
 use super::{ControlPlane, health, rules};
 use crate::listeners::response_body::ResponseBody;
 use crate::live::{FailedReload, RulesOrigin, WatchMethod};
@@ -38,6 +39,7 @@ impl ControlPlane {
             "reservations": self.gatekeeper.stats().reservations,
             "adaptive_concurrency": self.gatekeeper.adaptive_bounds().iter().map(adaptive_bound_json).collect::<Value>(),
             "waiting": self.metrics.requests_waiting(),
+            "upstreams": upstream_problems_json(&self.metrics.upstreams()),
             "connections": Value::Object(connections.collect()),
         });
         reply::json(StatusCode::OK, document.to_string())

@@ -13,9 +13,13 @@ use super::status::adaptive_bound_json;
 use crate::listeners::response_body::ResponseBody;
 use crate::reply;
 use crate::upstream::registry::UpstreamState;
+use crate::upstream::server_state::ServerState;
 
 /// Most rows of each list: rules files may have thousands of rules that let requests wait.
 const ROWS_MAX: usize = 1_000;
+
+/// Most servers in the list of problems.
+const PROBLEMS_MAX: usize = 100;
 
 impl ControlPlane {
     /// The gateway at this instant.
@@ -39,16 +43,46 @@ impl ControlPlane {
     }
 }
 
+/// The servers that are ejected, down or failing, for `/api/status`.
+pub(super) fn upstream_problems_json(upstreams: &[Arc<UpstreamState>]) -> Value {
+    let count = |state| upstreams.iter().map(|upstream| upstream.servers_in(state)).sum::<usize>();
+    let without_server = upstreams.iter().filter(|upstream| upstream.is_without_server()).count();
+    let problems = upstreams.iter().flat_map(|upstream| {
+        let reports = upstream.server_reports().into_iter();
+        let reports = reports.filter(|server| server.state != ServerState::Available);
+        reports.map(|server| {
+            json!({
+                "upstream": &*upstream.settings.name,
+                "server": server.url.to_string(),
+                "state": server.state.name(),
+                "reason": server.reason.map(|reason| reason.to_string()),
+                "since_ms": server.since_unix_ms,
+            })
+        })
+    });
+    json!({
+        "ejected": count(ServerState::Ejected),
+        "down": count(ServerState::Down),
+        "failing": count(ServerState::Failing),
+        "without_server": without_server,
+        "problems": problems.take(PROBLEMS_MAX).collect::<Vec<_>>(),
+    })
+}
+
 /// An upstream and its servers. Bound: that of the rules file on both.
 fn upstream_json(upstream: &Arc<UpstreamState>) -> Value {
     let reports = upstream.server_reports();
     let servers = reports.iter().map(|server| {
         json!({
             "url": server.url.to_string(),
-            "up": server.is_available,
+            "up": server.state.gets_requests(),
+            "state": server.state.name(),
+            "reason": server.reason.map(|reason| reason.to_string()),
+            "since_ms": server.since_unix_ms,
             "in_flight": server.in_flight,
             "requests": server.requests,
             "failures": server.failures,
+            "failed_checks": server.failed_checks,
             "mean_ms": server.mean_wait.map(|wait| wait.as_micros() as f64 / 1e3),
         })
     });

@@ -16,12 +16,18 @@ thread_local! {
 /// A random number for [`choose`]: cheap, and not for secrets.
 pub(super) fn random() -> u64 {
     RANDOM.with(|state| {
-        let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let next = state.get().wrapping_add(1);
         state.set(next);
-        let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        mixed(next)
     })
+}
+
+/// The random number with this index in a fixed sequence.
+fn mixed(index: u64) -> u64 {
+    let next = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// The servers that a request was sent to, by number. Bound: [`UpstreamSettings::ADDRESSES_MAX`].
@@ -125,8 +131,8 @@ mod tests {
         tried.iter().for_each(|number| marks.insert(*number));
         let mut counts = vec![0; servers.len()];
         let mut is_panic = false;
-        for _ in 0..10_000 {
-            let choice = choose(servers, &marks, random(), &|| 5).expect("there are servers");
+        for number in 0..10_000 {
+            let choice = choose(servers, &marks, mixed(number), &|| 5).expect("there are servers");
             counts[choice.number] += 1;
             is_panic |= choice.is_panic;
         }

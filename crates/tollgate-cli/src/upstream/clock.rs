@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use tokio::time::Instant;
+use tollgate::{Clock, SystemClock};
 
 /// The time now.
 pub(super) fn now_ms() -> u64 {
@@ -10,4 +11,9 @@ pub(super) fn now_ms() -> u64 {
     let now = Instant::now();
     let since = now.saturating_duration_since(*START.get_or_init(|| now));
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The Unix time now in milliseconds, for people.
+pub(super) fn unix_ms() -> u64 {
+    SystemClock.now().as_u64() / 1_000
 }

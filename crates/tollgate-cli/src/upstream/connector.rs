@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use http::Request;
-use http::header::{CONTENT_TYPE, UPGRADE};
+use http::header::{CONTENT_TYPE, HeaderValue, UPGRADE};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tollgate_rules::gateway_settings::UpstreamVersion;
 
+use super::clock;
 use super::error::ForwardError;
 use super::registry::UpstreamState;
 use super::server::UpstreamServer;
@@ -32,28 +33,33 @@ pub(super) enum WantedVersion {
 }
 
 impl WantedVersion {
-    /// The version for a request to a server.
+    /// The version for a request to a server, and true if it is the client that chooses it: by an upgrade or by gRPC.
     pub(super) fn of<B>(
         version: UpstreamVersion,
         server: &UpstreamServer,
         request: &Request<B>,
-    ) -> WantedVersion {
-        let fields = request.headers();
-        let is_grpc = || {
-            fields
-                .get(CONTENT_TYPE)
-                .is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"))
-        };
+    ) -> (WantedVersion, bool) {
         match version {
-            UpstreamVersion::Http1 => WantedVersion::Http1,
-            UpstreamVersion::Http2 => WantedVersion::Http2,
+            UpstreamVersion::Http1 => (WantedVersion::Http1, false),
+            UpstreamVersion::Http2 => (WantedVersion::Http2, false),
             // Only HTTP/1.1 can switch protocols.
-            UpstreamVersion::Auto if fields.contains_key(UPGRADE) => WantedVersion::Http1,
-            UpstreamVersion::Auto if server.url.tls => WantedVersion::Either,
-            UpstreamVersion::Auto if is_grpc() => WantedVersion::Http2,
-            UpstreamVersion::Auto => WantedVersion::Http1,
+            UpstreamVersion::Auto if request.headers().contains_key(UPGRADE) => {
+                (WantedVersion::Http1, server.url.tls)
+            }
+            UpstreamVersion::Auto if server.url.tls => (WantedVersion::Either, false),
+            UpstreamVersion::Auto if is_grpc(request) && !server.lacks_http2(&clock::now_ms) => {
+                (WantedVersion::Http2, true)
+            }
+            UpstreamVersion::Auto => (WantedVersion::Http1, false),
         }
     }
+}
+
+/// Returns true for a request of gRPC. gRPC-Web has a similar media type, and HTTP/1.1.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = media_type.and_then(|it| it.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
 /// Opens a connection; the caller sets a timeout. Returns true beside it if the server speaks HTTP/2 on it.

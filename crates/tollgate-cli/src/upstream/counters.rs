@@ -7,7 +7,7 @@ use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
 /// Outcomes of requests: classes of an upstream's responses, then the codes of errors. Bound of the label: these.
-pub(crate) const OUTCOMES: [&str; 26] = [
+pub(crate) const OUTCOMES: [&str; 27] = [
     "1xx",
     "2xx",
     "3xx",
@@ -21,6 +21,7 @@ pub(crate) const OUTCOMES: [&str; 26] = [
     "connect_timeout",
     "internal_error",
     "invalid_response",
+    "lacks_http2",
     "loop_detected",
     "method_not_allowed",
     "no_route",

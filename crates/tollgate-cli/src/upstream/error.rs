@@ -23,6 +23,8 @@ pub(crate) enum ForwardError {
     UpstreamBusy,
     /// The client stopped sending its body, or sent it too slowly.
     RequestBody,
+    /// The server answered HTTP/2 by another protocol.
+    LacksHttp2,
 }
 
 impl ForwardError {
@@ -38,6 +40,7 @@ impl ForwardError {
             ForwardError::ConnectFailed
             | ForwardError::TlsFailed
             | ForwardError::Reset
+            | ForwardError::LacksHttp2
             | ForwardError::InvalidResponse => StatusCode::BAD_GATEWAY,
             ForwardError::ConnectTimeout | ForwardError::ResponseTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
@@ -61,6 +64,7 @@ impl ForwardError {
             ForwardError::ResponseTimeout => "response_timeout",
             ForwardError::UpstreamBusy => "upstream_busy",
             ForwardError::RequestBody => "request_body",
+            ForwardError::LacksHttp2 => "lacks_http2",
         }
     }
 
@@ -72,6 +76,7 @@ impl ForwardError {
             | ForwardError::TlsFailed
             | ForwardError::Reset
             | ForwardError::InvalidResponse
+            | ForwardError::LacksHttp2
             | ForwardError::ResponseTimeout => true,
             ForwardError::NoUpstream | ForwardError::UpstreamBusy | ForwardError::RequestBody => {
                 false
@@ -91,6 +96,7 @@ impl ForwardError {
             ForwardError::ResponseTimeout => "The upstream did not answer in time.",
             ForwardError::UpstreamBusy => "All connections to the upstream are busy.",
             ForwardError::RequestBody => "The body of the request did not arrive.",
+            ForwardError::LacksHttp2 => "The upstream does not speak HTTP/2.",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::clock;
 use super::registry::UpstreamState;
 use super::server::UpstreamServer;
+use super::server_state::FailureReason;
 
 /// A request under way at a server. Dropping it ends the count.
 pub(crate) struct UpstreamExchange {
@@ -39,12 +40,12 @@ impl UpstreamExchange {
 
     /// Records a complete response.
     pub(super) fn record_success(&self) {
-        self.server().health.record_success(&clock::now_ms);
+        self.upstream.record_success(self.number);
     }
 
-    /// Records that the server failed, which may eject it.
-    pub(super) fn record_failure(&self) {
-        self.upstream.record_failure(self.number, clock::now_ms());
+    /// Records that the body of the response broke off, which may eject the server.
+    pub(super) fn record_broken_body(&self) {
+        self.upstream.record_failure(self.number, FailureReason::BrokenBody, clock::now_ms());
     }
 }
 

@@ -20,6 +20,8 @@ use super::http1::{Http1Connection, SendFailure};
 use super::http2::{Http2Connection, Http2Stream};
 use super::pool::{self, PoolPermit};
 use super::registry::UpstreamState;
+use super::server::UpstreamServer;
+use super::server_state::FailureReason;
 
 /// Most connections from the pool that one attempt tries: a server may have closed them while they were idle.
 const POOLED_TRIES_MAX: usize = 3;
@@ -53,6 +55,19 @@ struct AttemptFailure {
     unsent: Option<Request<OutgoingBody>>,
     /// True if the connection was an idle one of HTTP/1.1: the server may have closed it for that reason alone.
     was_pooled: bool,
+    /// True if the server is not to blame, because the client chose the protocol that failed.
+    is_clients_choice: bool,
+}
+
+impl AttemptFailure {
+    /// Returns true if the server closed a connection that was idle.
+    fn has_closed_idle(&self) -> bool {
+        self.was_pooled && self.error == ForwardError::Reset
+    }
+
+    fn is_failure_of_server(&self) -> bool {
+        self.error.is_failure_of_server() && !self.has_closed_idle() && !self.is_clients_choice
+    }
 }
 
 impl Forwarder {
@@ -65,24 +80,30 @@ impl Forwarder {
     ) -> Result<ForwardedResponse, ForwardError> {
         let mut tried = TriedServers::default();
         let mut retries_left = upstream.settings.retries;
-        let mut is_retry = false;
+        let (mut is_retry, mut pooled_tries) = (false, POOLED_TRIES_MAX);
         loop {
             let number = choose(upstream, &tried).ok_or(ForwardError::NoUpstream)?;
             tried.insert(number);
             let copy = if retries_left > 0 { copy_of(&request) } else { None };
             let exchange = || UpstreamExchange::begin(upstream, number, is_retry);
-            let failure = match attempt(upstream, number, request, exchange()).await {
+            let failure = match attempt(upstream, number, request, exchange(), pooled_tries).await {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
-            let closed_idle = failure.was_pooled && failure.error == ForwardError::Reset;
-            if failure.error.is_failure_of_server() && !closed_idle {
-                upstream.record_failure(number, clock::now_ms());
+            let has_closed_idle = failure.has_closed_idle();
+            if failure.is_failure_of_server() {
+                let reason = FailureReason::Request(failure.error);
+                upstream.record_failure(number, reason, clock::now_ms());
             }
             let again = failure.unsent.or(copy);
-            let Some(again) = again.filter(|_| retries_left > 0 && upstream.take_retry()) else {
+            let may_retry = || retries_left > 0 && upstream.take_retry(has_closed_idle);
+            let Some(again) = again.filter(|_| may_retry()) else {
                 return Err(failure.error);
             };
+            // Where one idle connection was closed, others were as well.
+            if has_closed_idle {
+                pooled_tries = 0;
+            }
             request = again;
             retries_left -= 1;
             is_retry = true;
@@ -120,17 +141,26 @@ async fn attempt(
     number: usize,
     mut request: Request<OutgoingBody>,
     exchange: UpstreamExchange,
+    pooled_tries: usize,
 ) -> Result<ForwardedResponse, AttemptFailure> {
     let mut exchange = Some(exchange);
+    let server = &upstream.servers[number];
+    let (mut wanted, mut is_clients_choice) =
+        WantedVersion::of(upstream.settings.version, server, &request);
     for tries in 0.. {
-        let may_be_pooled = tries < POOLED_TRIES_MAX;
-        let wanted =
-            WantedVersion::of(upstream.settings.version, &upstream.servers[number], &request);
+        let may_be_pooled = tries < pooled_tries;
         let connected = connection_to(upstream, number, wanted, may_be_pooled).await;
         let (connection, was_pooled) = match connected {
             Ok(connected) => connected,
+            // gRPC to a server that speaks HTTP/1.1 is a request like others.
+            Err(error) if is_clients_choice && lacks_http2(server, wanted, error) => {
+                (wanted, is_clients_choice) = (WantedVersion::Http1, false);
+                continue;
+            }
             Err(error) => {
-                return Err(AttemptFailure { error, unsent: Some(request), was_pooled: false });
+                let is_clients_choice = is_clients_choice && error == ForwardError::TlsFailed;
+                let unsent = Some(request);
+                return Err(AttemptFailure { error, unsent, was_pooled: false, is_clients_choice });
             }
         };
         let this =
@@ -144,11 +174,30 @@ async fn attempt(
             Some(unsent) if was_pooled => request = unsent,
             unsent => {
                 let was_pooled = was_pooled && is_http1;
-                return Err(AttemptFailure { error: failure.error, unsent, was_pooled });
+                let (error, is_clients_choice) = (failure.error, false);
+                return Err(AttemptFailure { error, unsent, was_pooled, is_clients_choice });
             }
         }
     }
     unreachable!("a new connection ends the loop")
+}
+
+/// Returns true if a server that was asked to speak HTTP/2 seems to lack it. One that answered by another protocol certainly
+/// does; one that closed or kept silent may be down, unless it spoke HTTP/2 before.
+fn lacks_http2(server: &UpstreamServer, wanted: WantedVersion, error: ForwardError) -> bool {
+    if wanted != WantedVersion::Http2 {
+        return false;
+    }
+    match error {
+        ForwardError::LacksHttp2 => {
+            server.remember_no_http2(clock::now_ms());
+            true
+        }
+        ForwardError::Reset | ForwardError::ConnectTimeout => {
+            !server.speaks_http2.load(Ordering::Relaxed)
+        }
+        _ => false,
+    }
 }
 
 /// Sends a request on a connection and waits for the head of its response.
@@ -260,6 +309,7 @@ async fn open(
         return Http1Connection::open(stream, server, permit).await.map(ReadyConnection::Http1);
     }
     let connection = Http2Connection::open(stream, permit).await?;
+    server.speaks_http2.store(true, Ordering::Relaxed);
     let stream = Http2Stream::begin(&connection).ok_or(ForwardError::UpstreamBusy)?;
     pool::put_http2(server, connection);
     Ok(ReadyConnection::Http2(stream))
@@ -272,7 +322,7 @@ pub(super) async fn check(
     request: Request<OutgoingBody>,
 ) -> Result<http::StatusCode, ForwardError> {
     let server = &upstream.servers[number];
-    let wanted = WantedVersion::of(upstream.settings.version, server, &request);
+    let (wanted, _) = WantedVersion::of(upstream.settings.version, server, &request);
     let (stream, is_http2) = connector::connect(upstream, server, wanted).await?;
     let answer = if is_http2 {
         let connection = Http2Connection::open(stream, None).await?;

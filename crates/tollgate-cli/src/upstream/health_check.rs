@@ -11,6 +11,7 @@ use tollgate_rules::gateway_settings::HealthProbe;
 use super::body::OutgoingBody;
 use super::forwarder;
 use super::registry::UpstreamState;
+use super::server_state::FailureReason;
 
 /// Starts the checks of an upstream. They end when a reload replaces it; long responses may keep the old one.
 pub(super) fn start(upstream: &Arc<UpstreamState>) {
@@ -48,9 +49,14 @@ pub(super) async fn check_one(upstream: Arc<UpstreamState>, number: usize) {
     request.headers_mut().insert(header::USER_AGENT, agent);
     let answer = forwarder::check(&upstream, number, request);
     let answer = tokio::time::timeout(probe.timeout, answer).await;
-    let is_good = matches!(answer, Ok(Ok(status)) if (200..400).contains(&status.as_u16()));
+    let failure = match answer {
+        Ok(Ok(status)) if (200..400).contains(&status.as_u16()) => None,
+        Ok(Ok(status)) => Some(FailureReason::CheckStatus(status.as_u16())),
+        Ok(Err(error)) => Some(FailureReason::Check(error)),
+        Err(_) => Some(FailureReason::CheckTimeout),
+    };
     // The servers may belong to the next version of the upstream already.
     if !upstream.is_replaced() {
-        upstream.servers[number].health.record_check(is_good, probe);
+        upstream.record_check(number, failure);
     }
 }

@@ -205,7 +205,7 @@ impl Http1Body {
             Some(Ok(_)) | None => self.finish(),
             Some(Err(_)) => {
                 self.connection = None;
-                self.exchange.record_failure();
+                self.exchange.record_broken_body();
             }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))

@@ -21,6 +21,7 @@ use super::body::{BodyStreamError, OutgoingBody, UpstreamBody};
 use super::connector::UpstreamStream;
 use super::error::ForwardError;
 use super::exchange::UpstreamExchange;
+use super::first_frame::{FirstFrame, FirstFrameStream};
 use super::forwarder::ForwardedResponse;
 use super::http1::SendFailure;
 use super::pool::PoolPermit;
@@ -59,17 +60,29 @@ impl Drop for Http2Connection {
 }
 
 impl Http2Connection {
-    /// Speaks HTTP/2 on a new connection.
+    /// Speaks HTTP/2 on a new connection. Without TLS nothing is sent before the server has shown that it speaks HTTP/2.
     pub(super) async fn open(
         stream: UpstreamStream,
         permit: Option<PoolPermit>,
     ) -> Result<Arc<Http2Connection>, ForwardError> {
-        let (sender, task) = match stream {
-            UpstreamStream::Plain(stream) => Http2Connection::start(stream).await?,
-            UpstreamStream::Tls(stream) => Http2Connection::start(stream).await?,
+        let (mut first_frame, connection) = match stream {
+            UpstreamStream::Plain(stream) => {
+                let (stream, first_frame) = FirstFrameStream::new(stream);
+                (Some(first_frame), Http2Connection::start(stream).await?)
+            }
+            UpstreamStream::Tls(stream) => (None, Http2Connection::start(stream).await?),
         };
+        let (sender, task) = connection;
         let (streams, was_used) = (AtomicUsize::new(0), AtomicBool::new(true));
-        Ok(Arc::new(Http2Connection { sender, task, streams, was_used, _permit: permit }))
+        let connection = Http2Connection { sender, task, streams, was_used, _permit: permit };
+        match &mut first_frame {
+            None => Ok(Arc::new(connection)),
+            Some(first_frame) => match first_frame.await {
+                Ok(FirstFrame::Settings) => Ok(Arc::new(connection)),
+                Ok(FirstFrame::Other) => Err(ForwardError::LacksHttp2),
+                Err(_) => Err(ForwardError::Reset),
+            },
+        }
     }
 
     async fn start<S>(stream: S) -> Result<(SendRequest<OutgoingBody>, AbortHandle), ForwardError>
@@ -203,7 +216,7 @@ impl Http2Body {
         match &frame {
             Some(Ok(_)) if !self.incoming.is_end_stream() => {}
             Some(Ok(_)) | None => self.exchange.record_success(),
-            Some(Err(_)) => self.exchange.record_failure(),
+            Some(Err(_)) => self.exchange.record_broken_body(),
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

@@ -10,6 +10,7 @@ mod connector;
 pub(crate) mod counters;
 pub(crate) mod error;
 mod exchange;
+mod first_frame;
 pub(crate) mod forwarder;
 mod health_check;
 mod http1;
@@ -18,9 +19,11 @@ mod pool;
 pub(crate) mod registry;
 mod retry_budget;
 mod server;
+pub(crate) mod server_state;
 #[cfg(test)]
 mod tests;
 mod tls;
+pub(crate) mod upstream_log;
 
 pub(crate) use body::{OutgoingBody, UpstreamBody};
 pub(crate) use error::ForwardError;

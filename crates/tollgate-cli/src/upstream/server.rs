@@ -1,14 +1,23 @@
 //! One server of an upstream: its load, and what is known about its health.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
 use tollgate_rules::UpstreamUrl;
 use tollgate_rules::gateway_settings::HealthProbe;
 
+use super::server_state::{FailureReason, ServerState, StateNotes};
+
 /// The longest ejection, in times of the first.
 const EJECTION_FACTOR_MAX: u32 = 10;
+
+/// Time for which a server counts as failing after its last failure, or after an ejection, unless it answers.
+const FAILING_MS: u64 = 60_000;
+
+/// Time for which a server that answered HTTP/2 by another protocol is not asked again to speak it.
+const LACKS_HTTP2_MS: u64 = 60_000;
 
 /// One server of an upstream. It survives a reload if the name of the upstream and the URL stay.
 #[derive(Debug)]
@@ -18,8 +27,10 @@ pub(crate) struct UpstreamServer {
     pub(crate) url: UpstreamUrl,
     /// The `Host` of requests that come without one.
     pub(super) host: HeaderValue,
-    /// True if it chose HTTP/2 in its last TLS handshake.
+    /// True if it chose HTTP/2 in its last TLS handshake, or sent the first frame of HTTP/2 without TLS.
     pub(super) speaks_http2: AtomicBool,
+    /// The end of the time for which it is taken to lack HTTP/2; 0 if it never showed that.
+    lacks_http2_until_ms: AtomicU64,
     pub(super) load: ServerLoad,
     pub(super) health: ServerHealth,
 }
@@ -38,6 +49,8 @@ pub(super) struct ServerLoad {
     wait_us: AtomicU64,
     /// Requests that failed by the server's fault, of which consecutive ones eject it.
     pub(super) failures: AtomicU64,
+    /// Health checks that failed.
+    pub(super) failed_checks: AtomicU64,
 }
 
 impl ServerLoad {
@@ -53,11 +66,17 @@ impl ServerLoad {
 #[derive(Clone, Debug)]
 pub(crate) struct ServerReport {
     pub(crate) url: UpstreamUrl,
-    /// True if it gets requests.
-    pub(crate) is_available: bool,
+    pub(crate) state: ServerState,
+    /// The last failure; `None` if the server is available.
+    pub(crate) reason: Option<FailureReason>,
+    /// The Unix time of the last change of the state, in milliseconds; `None` if it never changed.
+    pub(crate) since_unix_ms: Option<u64>,
     pub(crate) in_flight: usize,
     pub(crate) requests: u64,
+    /// Requests and health checks that failed.
     pub(crate) failures: u64,
+    /// Health checks that failed.
+    pub(crate) failed_checks: u64,
     /// Mean time to the head of a response; `None` without one.
     pub(crate) mean_wait: Option<Duration>,
 }
@@ -71,6 +90,7 @@ impl UpstreamServer {
             url,
             host,
             speaks_http2: AtomicBool::new(false),
+            lacks_http2_until_ms: AtomicU64::new(0),
             load: ServerLoad::default(),
             health: ServerHealth::default(),
         }
@@ -81,14 +101,37 @@ impl UpstreamServer {
     pub(super) fn report(&self, now_ms: &impl Fn() -> u64) -> ServerReport {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mean_us = count(&self.load.wait_us).checked_div(count(&self.load.responses));
+        let state = self.health.state(now_ms());
+        let (reason, since_unix_ms) = {
+            let notes = self.health.notes();
+            (notes.reason, Some(notes.since_unix_ms).filter(|since| *since > 0))
+        };
+        let failed_checks = count(&self.load.failed_checks);
         ServerReport {
             url: self.url.clone(),
-            is_available: self.health.is_available(now_ms),
+            state,
+            reason: reason.filter(|_| state != ServerState::Available),
+            since_unix_ms,
             in_flight: self.load.outstanding.load(Ordering::Relaxed),
             requests: count(&self.load.requests),
-            failures: count(&self.load.failures),
+            failures: count(&self.load.failures) + failed_checks,
+            failed_checks,
             mean_wait: mean_us.map(Duration::from_micros),
         }
+    }
+}
+
+impl UpstreamServer {
+    /// Returns true if the server showed lately that it lacks HTTP/2.
+    pub(super) fn lacks_http2(&self, now_ms: &impl Fn() -> u64) -> bool {
+        let until = self.lacks_http2_until_ms.load(Ordering::Relaxed);
+        until > 0 && now_ms() < until
+    }
+
+    /// Remembers that the server lacks HTTP/2.
+    pub(super) fn remember_no_http2(&self, now_ms: u64) {
+        self.speaks_http2.store(false, Ordering::Relaxed);
+        self.lacks_http2_until_ms.store(now_ms + LACKS_HTTP2_MS, Ordering::Relaxed);
     }
 }
 
@@ -110,6 +153,8 @@ fn host_of(url: &UpstreamUrl) -> String {
 pub(super) struct ServerHealth {
     /// Consecutive failures of requests.
     failures: AtomicU32,
+    /// The time until which the server counts as failing while it gets requests; 0 since its last response.
+    failing_until_ms: AtomicU64,
     /// Consecutive ejections without a success between them.
     ejections: AtomicU32,
     /// The end of the ejection; 0 if it was never ejected.
@@ -118,6 +163,8 @@ pub(super) struct ServerHealth {
     fails_checks: AtomicBool,
     /// Consecutive results of active checks that differ from the present state.
     other_results: AtomicU32,
+    /// Locked when a failure changes the state, and by those who look at it.
+    notes: Mutex<StateNotes>,
 }
 
 impl ServerHealth {
@@ -127,20 +174,47 @@ impl ServerHealth {
         !self.fails_checks.load(Ordering::Relaxed) && (until == 0 || until <= now_ms())
     }
 
+    pub(super) fn notes(&self) -> MutexGuard<'_, StateNotes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state at this time.
+    pub(super) fn state(&self, now_ms: u64) -> ServerState {
+        if self.fails_checks.load(Ordering::Relaxed) {
+            ServerState::Down
+        } else if self.is_ejected(now_ms) {
+            ServerState::Ejected
+        } else if self.failing_until_ms.load(Ordering::Relaxed) > now_ms {
+            ServerState::Failing
+        } else {
+            ServerState::Available
+        }
+    }
+
+    /// Notes that the server fails although it still gets requests. Returns true if that is new.
+    pub(super) fn keep_failing(&self, now_ms: u64) -> bool {
+        let until_ms = now_ms.saturating_add(FAILING_MS);
+        self.failing_until_ms.swap(until_ms, Ordering::Relaxed) <= now_ms
+    }
+
     pub(super) fn is_ejected(&self, now_ms: u64) -> bool {
         self.ejected_until_ms.load(Ordering::Relaxed) > now_ms
     }
 
-    /// Records a response. Asks for the time only after an ejection.
-    pub(super) fn record_success(&self, now_ms: &impl Fn() -> u64) {
+    /// Records a response. Asks for the time only after an ejection. Returns true if that changes the state.
+    pub(super) fn record_success(&self, now_ms: &impl Fn() -> u64) -> bool {
+        let mut has_recovered = false;
         // Not written without need, because all workers read it.
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
+            has_recovered = self.failing_until_ms.swap(0, Ordering::Relaxed) != 0;
         }
         // The success of a request from before the ejection says nothing.
         if self.ejections.load(Ordering::Relaxed) != 0 && !self.is_ejected(now_ms()) {
             self.ejections.store(0, Ordering::Relaxed);
+            has_recovered |= self.failing_until_ms.swap(0, Ordering::Relaxed) != 0;
         }
+        has_recovered
     }
 
     /// Records a failure. Returns the number of consecutive ones.
@@ -154,7 +228,9 @@ impl ServerHealth {
         let factor = 1_u32.checked_shl(before).unwrap_or(u32::MAX).min(EJECTION_FACTOR_MAX);
         let duration_ms = u64::try_from((first * factor).as_millis()).unwrap_or(u64::MAX);
         self.failures.store(0, Ordering::Relaxed);
-        self.ejected_until_ms.store(now_ms.saturating_add(duration_ms.max(1)), Ordering::Relaxed);
+        let until_ms = now_ms.saturating_add(duration_ms.max(1));
+        self.failing_until_ms.store(until_ms.saturating_add(FAILING_MS), Ordering::Relaxed);
+        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
     }
 
     /// Records the result of an active check. Only one task checks a server.

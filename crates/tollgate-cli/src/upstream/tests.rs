@@ -25,6 +25,8 @@ use tollgate_rules::{UpstreamSettings, UpstreamUrl};
 
 use super::body::BodyStreamError;
 use super::registry::UpstreamState;
+use super::server_state::ServerState;
+use super::upstream_log::UpstreamLog;
 use super::{ForwardError, ForwardedResponse, Forwarder, OutgoingBody, UpstreamBody, health_check};
 
 /// What a scripted server does with each request.
@@ -38,15 +40,32 @@ enum ServerScript {
     Close,
     /// Reads the request and does nothing.
     Silence,
+    /// Answers one request on each connection, and closes it when the next one has come.
+    OnceThenClose,
+    /// Answers requests of HTTP/1.1. After anything else it sends these bytes and closes.
+    Http1Only(&'static str),
 }
 
-const OK: ServerScript = ServerScript::Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+impl ServerScript {
+    /// The bytes that are sent before the connection is closed.
+    fn text(self) -> &'static str {
+        match self {
+            ServerScript::SendAndClose(text) => text,
+            _ => "",
+        }
+    }
+}
+
+const OK_TEXT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const OK: ServerScript = ServerScript::Send(OK_TEXT);
 
 /// A server on loopback, and what it has seen.
 struct ScriptedServer {
     url: UpstreamUrl,
     requests: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
+    /// Connections that began with HTTP/2.
+    prefaces: Arc<AtomicUsize>,
     seen: Arc<std::sync::Mutex<String>>,
 }
 
@@ -58,16 +77,19 @@ impl ScriptedServer {
             url,
             requests: Arc::default(),
             connections: Arc::default(),
+            prefaces: Arc::default(),
             seen: Arc::default(),
         };
         let (requests, connections) = (server.requests.clone(), server.connections.clone());
+        let prefaces = server.prefaces.clone();
         let seen = server.seen.clone();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (requests, seen) = (requests.clone(), seen.clone());
+                let prefaces = prefaces.clone();
                 tokio::spawn(async move {
-                    let mut read = Vec::new();
+                    let (mut read, mut answered) = (Vec::new(), 0);
                     loop {
                         let mut part = [0; 4_096];
                         let Ok(count @ 1..) = stream.read(&mut part).await else { return };
@@ -77,8 +99,22 @@ impl ScriptedServer {
                         }
                         requests.fetch_add(1, Ordering::Relaxed);
                         *seen.lock().unwrap() = String::from_utf8_lossy(&read).into_owned();
+                        let is_http2 = read.starts_with(b"PRI ");
+                        prefaces.fetch_add(usize::from(is_http2), Ordering::Relaxed);
                         read.clear();
+                        answered += 1;
                         match script {
+                            ServerScript::OnceThenClose if answered > 1 => return,
+                            ServerScript::Http1Only(text) if is_http2 => {
+                                stream.write_all(text.as_bytes()).await.unwrap();
+                                stream.shutdown().await.unwrap();
+                                // Closed with bytes unread, the answer could be lost.
+                                while let Ok(1..) = stream.read(&mut part).await {}
+                                return;
+                            }
+                            ServerScript::OnceThenClose | ServerScript::Http1Only(_) => {
+                                stream.write_all(OK_TEXT.as_bytes()).await.unwrap();
+                            }
                             ServerScript::Send(text) => {
                                 stream.write_all(text.as_bytes()).await.unwrap();
                             }
@@ -117,7 +153,7 @@ fn upstream(
     let urls = urls.iter().map(|url| (*url).clone()).collect();
     let mut settings = UpstreamSettings::new("app", urls);
     change(&mut settings);
-    Arc::new(UpstreamState::new(&Arc::new(settings), None))
+    Arc::new(UpstreamState::new(&Arc::new(settings), None, &UpstreamLog::default()))
 }
 
 /// A body of one piece.
@@ -183,6 +219,8 @@ async fn read(upstream: &Arc<UpstreamState>, request: Request<OutgoingBody>) -> 
 async fn a_request_that_was_not_sent_goes_to_another_server() {
     let good = ScriptedServer::start(OK).await;
     let upstream = upstream(&[&refusing().await, &good.url], |_| {});
+    // Of two servers the less busy one is chosen: the one that refuses, until it is ejected.
+    upstream.servers[1].load.outstanding.fetch_add(1, Ordering::Relaxed);
     for number in 0..20 {
         let request = request(Method::POST, Some("body"));
         assert_eq!(read(&upstream, request).await, "ok", "request {number}");
@@ -190,7 +228,72 @@ async fn a_request_that_was_not_sent_goes_to_another_server() {
     assert_eq!(good.requests(), 20);
     // After five failures nothing is sent to it, so there are no further retries.
     assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), 1);
-    assert!((1..=5).contains(&upstream.counters.retries.load(Ordering::Relaxed)));
+    assert_eq!(upstream.counters.retries.load(Ordering::Relaxed), 5);
+}
+
+#[tokio::test]
+async fn a_retry_after_an_idle_connection_was_closed_opens_a_new_one() {
+    const REQUESTS: usize = 8;
+    // Each connection answers one request, and closes when the next one comes.
+    let server = ScriptedServer::start(ServerScript::OnceThenClose).await;
+    let upstream = upstream(&[&server.url], |settings| settings.retries = 1);
+    for round in 0..3 {
+        // They are all under way at once, and leave as many idle connections.
+        let mut bodies = Vec::new();
+        for _ in 0..REQUESTS {
+            let answer = forward(&upstream, get()).await;
+            bodies.push(answer.unwrap_or_else(|error| panic!("round {round}: {error:?}")));
+        }
+        for response in bodies {
+            assert_eq!(text_of(response.into_body()).await.unwrap(), "ok");
+        }
+    }
+    assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), 0);
+    assert_eq!(upstream.counters.retries_refused.load(Ordering::Relaxed), 0);
+}
+
+fn grpc(mut request: Request<OutgoingBody>) -> Request<OutgoingBody> {
+    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn grpc_to_servers_of_http1_is_forwarded_and_ejects_nobody() {
+    const BAD_REQUEST: &str =
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    // The answer to a request that is not HTTP/1.1
+    for answer in [ServerScript::SendAndClose(BAD_REQUEST), ServerScript::Close] {
+        let servers = [
+            ScriptedServer::start(ServerScript::Http1Only(answer.text())).await,
+            ScriptedServer::start(ServerScript::Http1Only(answer.text())).await,
+        ];
+        let upstream = upstream(&[&servers[0].url, &servers[1].url], |_| {});
+        for number in 0..32 {
+            let request = grpc(request(Method::POST, Some("body")));
+            assert_eq!(read(&upstream, request).await, "ok", "request {number}");
+        }
+        assert_eq!(upstream.counters.ejections.load(Ordering::Relaxed), 0);
+        assert_eq!(upstream.counters.retries.load(Ordering::Relaxed), 0);
+        assert_eq!(upstream.servers_in(ServerState::Available), 2);
+        // A server that showed by its answer that it lacks HTTP/2 is not asked again.
+        let asked: usize =
+            servers.iter().map(|server| server.prefaces.load(Ordering::Relaxed)).sum();
+        assert_eq!(asked, if answer.text().is_empty() { 32 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_told_to_speak_http2_fails_where_the_server_lacks_it() {
+    let server = ScriptedServer::start(ServerScript::Http1Only("HTTP/1.1 400 Bad\r\n\r\n")).await;
+    let upstream = upstream(&[&server.url], |settings| settings.version = UpstreamVersion::Http2);
+    for _ in 0..5 {
+        assert_eq!(read(&upstream, get()).await, "lacks_http2");
+    }
+    assert!(upstream.is_without_server());
+    let report = &upstream.server_reports()[0];
+    assert_eq!(report.state, ServerState::Failing);
+    assert_eq!(report.reason.map(|reason| reason.to_string()).as_deref(), Some("lacks_http2"));
+    assert!(report.since_unix_ms.is_some());
 }
 
 #[tokio::test]
@@ -418,8 +521,9 @@ impl EchoServer {
 async fn the_version_is_chosen_by_settings_server_and_request() {
     const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
     const H1: &[&[u8]] = &[b"http/1.1"];
-    let grpc = |mut request: Request<OutgoingBody>| {
-        request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
+    const H2: &[&[u8]] = &[b"h2"];
+    let grpc_web = |mut request: Request<OutgoingBody>| {
+        request.headers_mut().insert("content-type", "application/grpc-web+proto".parse().unwrap());
         request
     };
     let upgrade = |mut request: Request<OutgoingBody>| {
@@ -432,6 +536,7 @@ async fn the_version_is_chosen_by_settings_server_and_request() {
     let rows = [
         (None, UpstreamVersion::Auto, get(), echoed("HTTP/1.1")),
         (None, UpstreamVersion::Auto, grpc(get()), echoed("HTTP/2.0")),
+        (None, UpstreamVersion::Auto, grpc_web(get()), echoed("HTTP/1.1")),
         (None, UpstreamVersion::Http1, grpc(get()), echoed("HTTP/1.1")),
         (None, UpstreamVersion::Http2, get(), echoed("HTTP/2.0")),
         (None, UpstreamVersion::Http2, upgrade(get()), echoed("HTTP/2.0")),
@@ -441,6 +546,7 @@ async fn the_version_is_chosen_by_settings_server_and_request() {
         (Some(BOTH), UpstreamVersion::Http2, get(), echoed("HTTP/2.0")),
         (Some(H1), UpstreamVersion::Auto, get(), echoed("HTTP/1.1")),
         (Some(H1), UpstreamVersion::Http2, get(), "tls_failed".into()),
+        (Some(H2), UpstreamVersion::Auto, upgrade(get()), "tls_failed".into()),
     ];
     for (number, (tls, version, request, want)) in rows.into_iter().enumerate() {
         let server = EchoServer::start(tls).await;
@@ -449,7 +555,11 @@ async fn the_version_is_chosen_by_settings_server_and_request() {
             settings.ca_file = Some(server.ca.clone());
             settings.server_name = Some("app.internal".into());
         });
+        let has_upgrade = request.headers().contains_key("upgrade");
         assert_eq!(read(&upstream, request).await, want, "row {number}");
+        // A server is not to blame for an upgrade that it cannot make.
+        let failures = upstream.server_reports()[0].failures;
+        assert_eq!(failures > 0, want == "tls_failed" && !has_upgrade, "row {number}");
     }
 }
 

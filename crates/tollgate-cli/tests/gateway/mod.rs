@@ -18,6 +18,7 @@ mod http2_wire;
 mod llm_budgets;
 mod load;
 mod mutations;
+mod outages;
 mod restarts;
 mod shaping;
 mod spellings;

@@ -48,7 +48,10 @@ rules:
         let servers = report["upstreams"][0]["servers"].as_array().expect("servers");
         servers.iter().find(|one| one["url"] == url).unwrap_or_else(|| panic!("{report}")).clone()
     };
-    let want = json!({ "url": bad, "up": true, "in_flight": 0, "requests": 0, "failures": 0, "mean_ms": null });
+    let want = json!({
+        "url": bad, "up": true, "state": "available", "reason": null, "since_ms": null,
+        "in_flight": 0, "requests": 0, "failures": 0, "failed_checks": 0, "mean_ms": null,
+    });
     assert_eq!(of_server(&fresh, &bad), want);
     assert_eq!(fresh["queues"][0]["rule"], "queue");
 
@@ -66,6 +69,10 @@ rules:
     assert_eq!((&of_bad["failures"], &of_bad["requests"]), (&json!(failed), &json!(failed)));
     assert_eq!((&of_good["requests"], &of_good["failures"]), (&json!(served), &json!(0)));
     assert_eq!(of_bad["mean_ms"], Value::Null);
+    assert_eq!(
+        (&of_bad["state"], &of_bad["reason"]),
+        (&json!("ejected"), &json!("connect_failed"))
+    );
     assert!(served == 0 || of_good["mean_ms"].as_f64().unwrap() > 0.0, "{shown}");
     assert_eq!(shown["upstreams"][0]["name"], "app");
     assert_eq!(shown["adaptive"][0]["rule"], "all");

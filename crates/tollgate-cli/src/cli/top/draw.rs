@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap}
 use super::screen::{KeyboardMode, TopScreen, TopView};
 use super::snapshot::TrafficReply;
 use super::table_rows::store_lines;
-use super::text::{rates_line, status_line};
+use super::text::{rates_line, status_line, upstreams_line};
 use crate::cli::human_output::printable;
 
 /// Least height at which the course of the traffic is drawn.
@@ -39,11 +39,16 @@ Any key goes back.";
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &TopScreen) {
     let course_height = if frame.area().height >= COURSE_HEIGHT_MIN { 4 } else { 0 };
-    let lines = [1, 1, 1, course_height, 1].map(Constraint::Length);
+    let problems = screen.snapshot.as_deref().and_then(upstreams_line);
+    let problems_height = u16::from(problems.is_some());
+    let lines = [1, 1, problems_height, 1, course_height, 1].map(Constraint::Length);
     let rest = [Constraint::Min(0), Constraint::Length(1)];
     let areas = Layout::vertical(lines.into_iter().chain(rest)).split(frame.area());
-    let [title, status, rates, course, tabs, body, footer] = areas[..] else { return };
+    let [title, status, upstreams, rates, course, tabs, body, footer] = areas[..] else { return };
     frame.render_widget(title_line(screen), title);
+    if let Some(problems) = problems {
+        frame.render_widget(Line::from(problems).red(), upstreams);
+    }
     if let Some(snapshot) = &screen.snapshot {
         frame.render_widget(Line::from(status_line(snapshot)), status);
         frame.render_widget(Line::from(rates_line(&snapshot.traffic.last_rates())), rates);

@@ -35,9 +35,30 @@ pub(super) struct StatusReply {
     pub(super) rules: RulesStatusReply,
     pub(super) store: StoreReply,
     #[serde(default)]
+    pub(super) upstreams: UpstreamsReply,
+    #[serde(default)]
     pub(super) waiting: u64,
     #[serde(default)]
     pub(super) connections: BTreeMap<String, u64>,
+}
+
+/// The upstreams' servers that are not available.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct UpstreamsReply {
+    /// Upstreams without an available server.
+    #[serde(default)]
+    pub(super) without_server: u64,
+    #[serde(default)]
+    pub(super) problems: Vec<UpstreamProblemReply>,
+}
+
+/// One server that is not available.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct UpstreamProblemReply {
+    pub(super) upstream: String,
+    pub(super) server: String,
+    pub(super) state: String,
+    pub(super) reason: Option<String>,
 }
 
 /// The rules in force.

@@ -7,6 +7,9 @@ use crate::cli::human_output::{printable, table};
 /// Most callers and rules in each table.
 const ROWS_MAX: usize = 10;
 
+/// Most servers of upstreams in the line about them.
+const PROBLEMS_MAX: usize = 3;
+
 /// The state of the server in one line.
 pub(super) fn status_line(snapshot: &ServerSnapshot) -> String {
     let status = &snapshot.status;
@@ -22,6 +25,28 @@ pub(super) fn status_line(snapshot: &ServerSnapshot) -> String {
         printable(&status.store.kind),
         status.store.keys,
     )
+}
+
+/// The servers of upstreams that are not available, in one line; `None` if all are.
+pub(super) fn upstreams_line(snapshot: &ServerSnapshot) -> Option<String> {
+    let upstreams = &snapshot.status.upstreams;
+    let (shown, more) = upstreams.problems.split_at(upstreams.problems.len().min(PROBLEMS_MAX));
+    let problems = shown.iter().map(|problem| {
+        let reason = problem.reason.as_deref().map(|reason| format!(" ({})", printable(reason)));
+        let words =
+            [&problem.upstream, &problem.server, &problem.state].map(|text| printable(text));
+        format!("{}{}", words.join(" "), reason.unwrap_or_default())
+    });
+    let mut line = problems.collect::<Vec<_>>().join("; ");
+    if !more.is_empty() {
+        line += &format!("; {} more", more.len());
+    }
+    match upstreams.without_server {
+        _ if shown.is_empty() => None,
+        0 => Some(format!("UPSTREAMS: {line}")),
+        1 => Some(format!("1 UPSTREAM WITHOUT A SERVER: {line}")),
+        count => Some(format!("{count} UPSTREAMS WITHOUT A SERVER: {line}")),
+    }
 }
 
 /// The traffic of the last second in one line.
@@ -62,6 +87,7 @@ fn uptime(seconds: u64) -> String {
 /// The whole look.
 pub(super) fn snapshot_text(snapshot: &ServerSnapshot) -> String {
     let mut text = format!("{}\n", status_line(snapshot));
+    text.extend(upstreams_line(snapshot).map(|line| format!("{line}\n")));
     text += &format!("{}\n", rates_line(&snapshot.traffic.last_rates()));
     for (title, order) in [("requests", RowOrder::Requests), ("refusals", RowOrder::Refused)] {
         let rows: Vec<[String; 4]> = caller_rows(snapshot, order, "")

@@ -12,6 +12,7 @@ use crate::listeners::service::ListenerMetrics;
 use crate::metrics::exposition::{MetricKind, MetricValue, MetricsPage};
 use crate::upstream::counters::{RequestOutcomes, UpstreamCounters};
 use crate::upstream::registry::UpstreamState;
+use crate::upstream::server_state::ServerState;
 
 const BEGUN: usize = 0;
 const ENDED: usize = 1;
@@ -129,12 +130,12 @@ fn write_waits(page: &mut MetricsPage, upstreams: &[Arc<UpstreamState>]) {
 }
 
 fn write_servers(page: &mut MetricsPage, upstreams: &[Arc<UpstreamState>]) {
-    let help = "Servers of upstreams, by whether they get requests.";
+    let help = "Servers of upstreams, by state: those that are failing still get requests.";
     let mut servers = page.family("tollgate_gateway_servers", MetricKind::Gauge, help);
     for upstream in upstreams {
-        let (all, available) = upstream.server_counts();
-        for (state, count) in [("available", available), ("ejected", all - available)] {
-            servers.sample(&[("upstream", &*upstream.settings.name), ("state", state)], count);
+        for state in ServerState::ALL {
+            let labels = [("upstream", &*upstream.settings.name), ("state", state.name())];
+            servers.sample(&labels, upstream.servers_in(state));
         }
     }
     let families: [(&str, &str, CounterOf); 4] = [

@@ -35,6 +35,7 @@ use crate::data_plane::DataContext;
 use crate::listeners::service::ListenerService;
 use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
+use crate::upstream::upstream_log::UpstreamLog;
 use access_log::AccessLog;
 use exchange::Exchange;
 use metrics::GatewayMetrics;
@@ -61,7 +62,11 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let settings = gatekeeper.rules().settings().gateway.clone();
     let access_log = context.access_log.cloned();
     let parts = Arc::new(GatewayParts {
-        registry: UpstreamRegistry::new(&settings, context.upstream.cloned()),
+        registry: UpstreamRegistry::new(
+            &settings,
+            context.upstream.cloned(),
+            UpstreamLog::new(context.logs),
+        ),
         bounds: context.gateway_bounds,
         overload: Arc::default(),
         metrics: GatewayMetrics::default(),

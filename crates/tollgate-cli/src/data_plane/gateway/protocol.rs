@@ -85,6 +85,7 @@ impl Protocol for GatewayProtocol {
 
     async fn background(self: Arc<Self>) {
         self.parts.registry.start_checks();
+        self.parts.registry.watch_states().await;
     }
 
     async fn serve<S>(
