@@ -77,6 +77,9 @@ pub struct KeyLimit {
     pub tier: Option<Box<str>>,
     /// The limit in readable form.
     pub limit: Box<str>,
+    /// Rate and burst as an override can name them; it takes everything else from the rule's limit of
+    /// the same period.
+    pub rate: Box<str>,
     /// The capacity.
     pub capacity: u64,
     /// Units left; negative in debt.
@@ -170,6 +173,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         KeyLimit {
             tier: one.tier.map(Box::from),
             limit: one.limit.text.clone(),
+            rate: rate_text(limit),
             capacity: limit.capacity(),
             balance,
             decision,
@@ -401,6 +405,12 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     }
 }
 
+/// The rate of a limit, with the burst of a bucket, as a rules file has it.
+fn rate_text(limit: &Limit) -> Box<str> {
+    let burst = limit.algorithm().is_bucket().then(|| format!(" burst {}", limit.capacity()));
+    format!("{}{}", limit.rate(), burst.unwrap_or_default()).into()
+}
+
 /// Escapes the characters in JSON texts that YAML does not allow.
 fn escape_for_yaml(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
@@ -435,6 +445,41 @@ pub enum OverrideError {
 mod tests {
     use super::*;
     use crate::compile;
+    use crate::gatekeeper::expect_ready;
+
+    #[test]
+    fn the_rates_of_a_report_are_an_override_with_the_same_limits() {
+        let limits = [
+            "100/minute",
+            "[10/second, 100/minute burst 20, 1000/day]",
+            "{ rate: 5/minute, algorithm: sliding_window_log }",
+            "{ rate: 2/second, burst: 20, algorithm: leaky_bucket, queue: true }",
+            "{ rate: 4/second, algorithm: leaky_bucket, queue: true }",
+            "{ rate: 60/minute, algorithm: token_bucket }",
+            "{ rate: 1000/day, algorithm: fixed_window, align: calendar, time_zone: Europe/Berlin }",
+            "{ rate: 5000/month, time_zone: Europe/Berlin }",
+            "{ rate: 7/90s, algorithm: fixed_window, align: first_hit }",
+            "{ rate: 60/minute, algorithm: sliding_window_counter, buckets: 6 }",
+        ];
+        for limits in limits {
+            let text = format!("rules: [{{ name: api, key: '{{user}}', limits: {limits} }}]");
+            let rules = compile(&[Source::from_text("rules.yaml", &text)]).rules.unwrap();
+            let gatekeeper = Gatekeeper::in_memory(rules, 100);
+            let report = || {
+                let caller = gatekeeper.caller("api", "user=42").unwrap();
+                (expect_ready(caller.report()), caller)
+            };
+            let (before, caller) = report();
+            let rates: Vec<&str> = before.limits.iter().map(|one| &*one.rate).collect();
+            caller.set_override(&json!({ "limits": rates })).expect(limits);
+            let texts = |report: &KeyReport| -> Vec<Box<str>> {
+                report.limits.iter().map(|one| one.limit.clone()).collect()
+            };
+            let (after, _) = report();
+            assert!(after.replaced_by.is_some(), "{limits}");
+            assert_eq!(texts(&after), texts(&before), "{limits}");
+        }
+    }
 
     #[test]
     fn overrides_at_run_time_are_bounded() {

@@ -296,6 +296,7 @@ fn limit_json(one: &KeyLimit) -> Value {
     json!({
         "tier": one.tier,
         "limit": one.limit,
+        "rate": one.rate,
         "max": one.capacity,
         "remaining": known.then(|| decision.remaining()),
         "balance": known.then_some(one.balance),

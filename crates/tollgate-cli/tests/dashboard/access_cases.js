@@ -2,10 +2,8 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const fs = require("node:fs");
-const { openDetails } = require("./case_context.js");
-
-const AXE = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const { findings } = require("./axe.js");
+const { openDetails, outside } = require("./case_context.js");
 
 /** Views, with what they show when they are ready. */
 const VIEWS = {
@@ -17,15 +15,6 @@ const VIEWS = {
   "#/reloads": "main .card",
   "#/playground": "#candidate",
 };
-
-/** What axe-core finds on the page that is serious or critical, as lines. */
-async function findings(page) {
-  // Through the debugger: the page's policy forbids foreign scripts.
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
-  return violations.filter(({ impact }) => ["serious", "critical"].includes(impact))
-    .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`));
-}
 
 /** Returns true if the element with the focus has this selector, and this text if one is given. */
 function hasFocus(page, selector, text = null) {
@@ -40,15 +29,6 @@ async function tabTo(page, selector, text = null) {
     await page.keyboard.press("Tab");
   }
   throw new Error(`${selector} ${text} is not reached by keyboard`);
-}
-
-/** Elements that reach beyond their card or the page; runs in the page. What scrolls on its own may be wider. */
-function outside() {
-  const beyond = (element) => element.getBoundingClientRect().right
-    > (element.closest(".card")?.getBoundingClientRect().right ?? document.documentElement.clientWidth) + 0.5;
-  const found = [...document.querySelectorAll("header *, main *")].filter((element) => !element.closest(".scroll, pre, textarea, select, svg") && beyond(element));
-  const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth ? ["the page"] : [];
-  return [...wide, ...found.map((element) => element.outerHTML.slice(0, 200))];
 }
 
 module.exports = {

@@ -16,6 +16,8 @@ const CASES = {
   ...require("./playground_cases.js"),
   ...require("./stream_cases.js"),
   ...require("./busy_cases.js"),
+  ...require("./outage_cases.js"),
+  ...require("./tabs_cases.js"),
 };
 
 /** Deadline of a case; one that passes takes a few seconds. */

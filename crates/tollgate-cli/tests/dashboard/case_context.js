@@ -90,4 +90,13 @@ function openDetails(page) {
   return page.evaluate(() => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
 }
 
-module.exports = { CaseContext, openDetails };
+/** Elements that reach beyond their card or the page; runs in the page. What scrolls on its own may be wider. */
+function outside() {
+  const beyond = (element) => element.getBoundingClientRect().right
+    > (element.closest(".card")?.getBoundingClientRect().right ?? document.documentElement.clientWidth) + 0.5;
+  const found = [...document.querySelectorAll("header *, main *")].filter((element) => !element.closest(".scroll, pre, textarea, select, svg") && beyond(element));
+  const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth ? ["the page"] : [];
+  return [...wide, ...found.map((element) => element.outerHTML.slice(0, 200))];
+}
+
+module.exports = { CaseContext, openDetails, outside };

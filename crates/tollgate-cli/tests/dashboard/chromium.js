@@ -18,9 +18,9 @@ function chromiumPath() {
   return found;
 }
 
-/** A browser with a profile of its own that asks nobody but this machine. */
+/** A browser with a profile of its own that asks nobody but this machine. Like those of users it keeps pages that were left. */
 function launch() {
-  return chromium.launch({ executablePath: chromiumPath(), args: FLAGS });
+  return chromium.launch({ executablePath: chromiumPath(), args: FLAGS, ignoreDefaultArgs: ["--disable-back-forward-cache"] });
 }
 
 module.exports = { launch };

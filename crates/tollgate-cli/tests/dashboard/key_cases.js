@@ -48,8 +48,26 @@ module.exports = {
       const now = await test.admin(key);
       assert.ok(holds(now), `${button} ${JSON.stringify(now)}`);
       assert.equal(writes.length, at + 1, "one request for each action");
+      if (confirm === "Block") await page.locator("td", { hasText: /^in 2 h \(blocked\)$/ }).first().waitFor();
     }
     await page.getByText("20 of 20").waitFor();
+  },
+
+  async "the limits that are proposed as own limits are accepted as they are, and stay the same"(test) {
+    const zone = await test.open("", { timezoneId: "Asia/Kathmandu" });
+    for (const [rule, key] of [["thumbnails", "ip=192.0.2.77"], ["search", "user=own"], ["reports", "user=own"]]) {
+      const path = `/api/keys/${rule}/${encodeURIComponent(key)}`;
+      const before = (await test.admin(path)).limits;
+      await zone.goto(`${test.servers.admin}/#/keys${`?rule=${rule}&key=${encodeURIComponent(key)}`}`);
+      await zone.locator("h2", { hasText: key }).waitFor();
+      await zone.getByRole("button", { name: "Set own limits…", exact: true }).click();
+      await zone.getByText("In your time zone, UTC+5:45.").waitFor();
+      await zone.getByRole("dialog").getByRole("button", { name: "Set limits", exact: true }).click();
+      await zone.locator(".done", { hasText: "Own limits:" }).waitFor();
+      const after = (await test.admin(path)).limits;
+      const own = before.filter((limit) => limit.tier === null).map((limit) => limit.limit);
+      assert.deepEqual(after.map((limit) => limit.limit), own);
+    }
   },
 
   async "a mistake in an action is told in the dialog, which stays"(test) {

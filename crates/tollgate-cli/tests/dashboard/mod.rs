@@ -4,6 +4,7 @@
 //! every message on the page's console, every breach of its content security policy, and every uncaught error.
 
 mod browser;
+mod doomed_shop;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use testkit::peers::Upstream;
 
 use crate::harness::{TollgateProcess, file, text};
 use browser::DashboardBrowser;
+use doomed_shop::DoomedShops;
 
 /// Rules that have something to show in each view.
 const RULES: &str = include_str!("shop.yaml");
@@ -37,6 +39,14 @@ impl ShopFiles {
         ShopFiles { folder, rules }
     }
 
+    fn rules_text(&self) -> String {
+        std::fs::read_to_string(&self.rules).expect("a file")
+    }
+
+    fn write_rules(&self, text: &str) {
+        file(self.folder.path(), "rules.yaml", text);
+    }
+
     /// Starts a server with these rules, a gateway and further flags.
     fn start(&self, flags: &[&str]) -> TollgateProcess {
         let own = ["--rules", text(&self.rules), "--gateway", "127.0.0.1:0"];
@@ -59,7 +69,8 @@ fn many_rules(folder: &Path) -> PathBuf {
 fn cases_pass_in_chromium() {
     let applications = [Upstream::start(), Upstream::start(), Upstream::start()];
     let addresses = applications.each_ref().map(|one| format!("http://{}", one.address()));
-    let files = ShopFiles::new(addresses.each_ref().map(String::as_str));
+    let upstreams = addresses.each_ref().map(String::as_str);
+    let files = ShopFiles::new(upstreams);
     let tokens = file(files.folder.path(), "tokens", TOKEN);
     let mut server = files.start(&[]);
     let guarded = files.start(&["--admin-token-file", text(&tokens)]);
@@ -80,12 +91,11 @@ fn cases_pass_in_chromium() {
         "token": TOKEN,
     });
     let mut restarted = Some(first);
+    let mut shops = DoomedShops::default();
     DashboardBrowser::start(&settings).run(|request| match request.split_once(' ') {
         Some(("log", text)) => server.wait_for_log(text),
-        Some(("rules", _)) => {
-            let rules = std::fs::read_to_string(&files.rules).expect("a file");
-            serde_json::to_string(&rules).expect("text")
-        }
+        Some(("rules", _)) => serde_json::to_string(&files.rules_text()).expect("text"),
+        Some(("shop", action)) => shops.handle(action, upstreams),
         Some(("restart", _)) => {
             let old = restarted.take().expect("it runs");
             let admin = old.admin().to_string();

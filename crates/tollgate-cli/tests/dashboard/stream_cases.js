@@ -19,7 +19,7 @@ module.exports = {
       const tile = (name) => page.locator(".tile", { has: page.locator("dt", { hasText: name }) }).locator("dd");
       await page.locator("#connection[data-state=live]").waitFor();
       for (const name of ["Allowed", "Refused", "Shadow"]) await tile(name).filter({ hasText: /^[1-9]/ }).waitFor();
-      await tile("Latency, median").filter({ hasText: /[nµm]?s$/ }).waitFor();
+      await tile("Time, median").filter({ hasText: /[nµm]?s$/ }).waitFor();
       await page.locator("table", { hasText: "Busiest rules" }).getByRole("link", { name: "search", exact: true }).waitFor();
       await page.locator("table", { hasText: "Hottest keys" }).getByText("ip=198.51.100.23").first().waitFor();
       // The line moves with each tick.
@@ -68,6 +68,24 @@ module.exports = {
     await test.until("four streams", () => streams.length >= 4);
     assert.deepEqual(streams.slice(0, 4), [null, "1-b", "2-b", "3-b"]);
     await test.until("history after the losses", () => histories >= 4);
+  },
+
+  async "the last step of a long range is a rate of the time that is over"(test) {
+    const now = Math.floor(Date.now() / 1000);
+    const steady = (value, last) => [value, value, last];
+    // One second of the last step is over.
+    const page = await test.open("", { prepare: (opened) => opened.route("**/api/history?range=1h*", (route) => {
+      const none = [0, 0, 0];
+      return route.fulfill({ status: 200, json: { step_s: 10, last_step_s: 1, from_s: now - 21, rule: null, allowed: steady(5000, 500),
+        refused: steady(700, 70), shadow: none, soft: none, delayed: none, unavailable: none, p50_us: [1, 1, 1], p99_us: [2, 2, 2] } });
+    }) });
+    await page.getByRole("button", { name: "1 hour" }).click();
+    const value = (name) => page.locator(".legend li", { hasText: name }).locator(".value");
+    await value("Allowed").filter({ hasText: /^500$/ }).waitFor();
+    await value("Refused").filter({ hasText: /^70$/ }).waitFor();
+    const line = await page.locator("path.line-allowed").first().getAttribute("d");
+    const heights = new Set(line.match(/,[0-9.]+/g));
+    assert.equal(heights.size, 1, `the line is level: ${line}`);
   },
 
   async "a server without events is told, and every other view works"(test) {

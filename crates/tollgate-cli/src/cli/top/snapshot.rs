@@ -112,9 +112,19 @@ pub(super) struct SharedStoreReply {
 pub(super) struct RankedRuleReply {
     pub(super) name: String,
     pub(super) mode: String,
+    /// True if the rule only warns, whatever its mode.
+    #[serde(default)]
+    pub(super) soft: bool,
     #[serde(default)]
     pub(super) limits: Vec<String>,
     pub(super) tally: RuleTallyReply,
+}
+
+impl RankedRuleReply {
+    /// The effect of the rule in a word: its mode, or `soft` where the mode would enforce it.
+    pub(super) fn effect(&self) -> &str {
+        if self.soft && self.mode.starts_with("enforce") { "soft" } else { &self.mode }
+    }
 }
 
 /// The verdicts of a rule so far.

@@ -103,11 +103,11 @@ pub(super) fn rule_rows(
         (rules.iter().map(|rule| (&*rule.name, rule)).collect(), seconds.max(0.001))
     });
     let requests = |rule: &RankedRuleReply| rule.tally.allowed.saturating_add(rule.tally.refused);
-    let listed = rules.iter().filter(|rule| matches(filter, [&rule.name, &rule.mode]));
+    let listed = rules.iter().filter(|rule| matches(filter, [&rule.name, rule.effect()]));
     let mut rows: Vec<RuleRow> = listed
         .map(|rule| RuleRow {
             name: printable(&rule.name),
-            mode: printable(&rule.mode),
+            mode: printable(rule.effect()),
             limits: printable(&rule.limits.join(", ")),
             allowed: rule.tally.allowed,
             refused: rule.tally.refused,
@@ -198,6 +198,17 @@ mod tests {
             let found: Vec<_> =
                 found.iter().map(|row| (&*row.caller.key, row.requests, row.refused)).collect();
             assert_eq!(found, want, "{order:?} {filter}");
+        }
+    }
+
+    #[test]
+    fn a_soft_rule_is_not_called_enforced() {
+        let rows = [("enforce", false, "enforce"), ("enforce", true, "soft"), ("off", true, "off")];
+        for (mode, soft, want) in rows {
+            let rule = RankedRuleReply { mode: mode.into(), soft, ..RankedRuleReply::default() };
+            let rows = rule_rows(std::slice::from_ref(&rule), None, RowOrder::Name, "");
+            assert_eq!(rows[0].mode, want, "{mode} {soft}");
+            assert_eq!(rule_rows(&[rule], None, RowOrder::Name, want).len(), 1);
         }
     }
 

@@ -1,6 +1,7 @@
 // Requests to the admin API: the token, the header of a write, and errors with what the server says about them.
 
 const TOKEN = "tollgate-token";
+export const NO_ANSWER = "The server does not answer. The page tries again.";
 /** The token of this tab, if storage is forbidden. */
 let remembered = null;
 
@@ -48,7 +49,7 @@ export async function send(path, { method = "GET", body, signal, headers = {} } 
     response = await fetch(path, { method, body, signal, headers, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The server does not answer. The page tries again.");
+    throw new ApiError(0, NO_ANSWER);
   }
   if (response.ok) return response;
   const text = await response.text();

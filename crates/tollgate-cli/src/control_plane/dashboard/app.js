@@ -2,6 +2,7 @@
 // A view is a function `(main, parameters, signal)` that fills `main`; the signal ends its timers and listeners.
 
 import { get, onUnauthorized, setToken, token } from "./api.js";
+import { showBanner } from "./banner.js";
 import { el, field, replace, setText } from "./dom.js";
 import { live } from "./live.js";
 import { showOverview } from "./overview.js";
@@ -31,6 +32,8 @@ const STATES = {
 const main = document.getElementById("main");
 /** Ends the view that is shown. */
 let current = new AbortController();
+/** Ends what stands above every view. */
+let frame = new AbortController();
 
 /** `#/keys?rule=api&key=user=42` → `["keys", URLSearchParams]`. */
 function route() {
@@ -63,6 +66,7 @@ function showTokenForm() {
   if (main.dataset.view === "token") return;
   current.abort();
   current = new AbortController();
+  frame.abort();
   live.stop();
   main.dataset.view = "token";
   showState("token");
@@ -100,6 +104,9 @@ function begin() {
   main.dataset.view = "";
   showState(live.state === "token" ? "connecting" : live.state);
   live.start();
+  frame.abort();
+  frame = new AbortController();
+  showBanner(document.getElementById("banner"), frame.signal);
   showView({ focus: false });
 }
 

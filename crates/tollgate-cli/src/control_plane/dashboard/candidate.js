@@ -1,7 +1,7 @@
 // Candidate rules: what other rules would have done to the recorded traffic. Nothing is put in force.
 
 import { post } from "./api.js";
-import { LineChart } from "./charts.js";
+import { LineChart, perSecond } from "./charts.js";
 import { badge, el, field, problem, replace, table } from "./dom.js";
 import { clock, count, moment, plural, rate, share } from "./format.js";
 
@@ -56,14 +56,8 @@ function resultOf(told, signal) {
     el("div", { class: "columns" }, rulesTable(told.rules ?? []), callersTable(told.callers ?? [])),
     examplesTable(told.examples ?? []),
   ];
-  if (told.series) queueMicrotask(() => chart.show(perSecond(told.series)));
+  if (told.series) queueMicrotask(() => chart.show(perSecond(told.series, SERIES.map(({ name }) => name))));
   return parts;
-}
-
-function perSecond(series) {
-  const result = { from_s: series.from_s, step_s: series.step_s };
-  for (const { name } of SERIES) result[name] = series[name].map((value) => (value === null ? null : value / series.step_s));
-  return result;
 }
 
 function rulesTable(rules) {

@@ -119,6 +119,13 @@ export class LineChart {
   }
 }
 
+/** Counts of a step become rates. The last step of an answer may have begun just now: `last_step_s` of it are over. */
+export function perSecond({ from_s, step_s, last_step_s = step_s, ...told }, names) {
+  const span = (at, values) => (at === values.length - 1 ? last_step_s : step_s);
+  const rateOf = (value, at, values) => (value === null || span(at, values) === 0 ? null : value / span(at, values));
+  return { from_s, step_s, ...Object.fromEntries(names.map((name) => [name, told[name].map(rateOf)])) };
+}
+
 /** Merges points so that no line has too many: the mean of those that are known. */
 function merged(data, names) {
   const length = Math.max(0, ...names.map((name) => data[name]?.length ?? 0));
@@ -210,7 +217,7 @@ export function bar(part, whole, kind = "") {
 
 /** A small line without axes, for a row of a table. */
 export function sparkline(values, name) {
-  const [width, height] = [90, 20];
+  const [width, height] = [70, 20];
   const top = Math.max(1e-9, ...values.map((value) => value ?? 0));
   const x = (at) => (width * at) / Math.max(1, values.length - 1);
   const y = (value) => height - 2 - ((height - 4) * value) / top;

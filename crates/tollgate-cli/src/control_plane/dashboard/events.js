@@ -1,7 +1,7 @@
 // The event stream. Read with fetch, because EventSource cannot send a token. When it ends, it is opened again after a
 // pause that doubles up to 10 s, and continues after the last event that arrived.
 
-import { ApiError, send } from "./api.js";
+import { ApiError, NO_ANSWER, send } from "./api.js";
 
 const PAUSE_MS = [500, 1000, 2000, 4000, 8000, 10000];
 /** Longest event that is kept while it arrives: a broken server must not fill the memory. */
@@ -10,8 +10,8 @@ const EVENT_CHARACTERS_MAX = 1 << 20;
 const SILENCE_MS = 10000;
 
 /**
- * `listener(name, data)` gets every event, `onState(state)` one of `connecting`, `live`, `reconnecting`,
- * `token` (the server wants one), `missing` (it has no events).
+ * `listener(name, data)` gets every event, `onState(state, problem)` one of `connecting`, `live`, `reconnecting` (with the
+ * problem), `token` (the server wants one), `missing` (it has no events).
  */
 export class EventStream {
   constructor(listener, onState) {
@@ -23,32 +23,39 @@ export class EventStream {
     this.timer = null;
   }
 
+  /** True while the stream is open, is being opened, or waits for the next attempt. */
+  get isOpen() {
+    return this.control !== null || this.timer !== null;
+  }
+
   /** Opens the stream, or opens it again at once. */
   start() {
     this.stop();
-    this.onState(this.failures === 0 ? "connecting" : "reconnecting");
+    if (this.failures === 0) this.onState("connecting");
     const control = new AbortController();
     this.control = control;
     this.read(control).catch((error) => {
       if (this.control !== control) return;
       if (error instanceof ApiError && error.status === 401) return this.onState("token");
       if (error instanceof ApiError && error.status === 404) return this.onState("missing");
-      this.retry();
+      this.retry(error);
     });
   }
 
   stop() {
     clearTimeout(this.timer);
+    this.timer = null;
     this.control?.abort();
     this.control = null;
   }
 
-  retry() {
+  retry(error) {
     this.control?.abort();
     this.control = null;
     const pause = PAUSE_MS[Math.min(this.failures, PAUSE_MS.length - 1)];
     this.failures += 1;
-    this.onState("reconnecting");
+    // The browser's own words about a broken connection say nothing to a reader.
+    this.onState("reconnecting", error instanceof ApiError ? error.message : NO_ANSWER);
     this.timer = setTimeout(() => this.start(), pause);
   }
 
@@ -73,7 +80,7 @@ export class EventStream {
     } finally {
       clearTimeout(watch);
     }
-    throw new ApiError(0, "The event stream ended.");
+    throw new ApiError(0, NO_ANSWER);
   }
 
   /** Handles all complete events and returns the rest. */

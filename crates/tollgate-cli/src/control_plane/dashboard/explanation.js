@@ -2,7 +2,7 @@
 
 import { bar } from "./charts.js";
 import { badge, el, pairs } from "./dom.js";
-import { count, moment, plural, words } from "./format.js";
+import { count, moment, plural, words, zone } from "./format.js";
 import { callerLink } from "./links.js";
 
 /** Results of rules and how they look. Rules that had nothing to do with the request are folded away. */
@@ -20,6 +20,7 @@ export function explanationOf(told) {
   const aside = told.rules.filter((rule) => ASIDE.has(rule.result));
   return [
     el("h2", {}, told.refusal ? `Refusal at ${moment(told.at)}` : "Explanation"),
+    zone() === "UTC" ? null : el("p", { class: "hint" }, "Times in the text are in UTC."),
     el("p", { class: "verdict" }, verdictOf(allowed, told.summary)),
     told.retry ? el("p", { class: "retry" }, told.retry.text) : null,
     factsOf(told.facts),

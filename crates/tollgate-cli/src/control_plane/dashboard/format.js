@@ -61,12 +61,20 @@ export function clock(at, withSeconds = true) {
   return time;
 }
 
-/** Date and time of day. */
+/** Date and time of day, with the reader's zone: texts of the server have times in UTC. */
 export function moment(at) {
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return DASH;
   const two = (number) => String(number).padStart(2, "0");
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(date)}`;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(date)} ${zone(date)}`;
+}
+
+/** The reader's zone at a time: UTC, UTC+1, UTC-3:30. */
+export function zone(at = new Date()) {
+  const minutes = -at.getTimezoneOffset();
+  if (minutes === 0) return "UTC";
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `UTC${minutes < 0 ? "-" : "+"}${hours}${rest ? `:${String(rest).padStart(2, "0")}` : ""}`;
 }
 
 /** Bytes: 512 KiB. */

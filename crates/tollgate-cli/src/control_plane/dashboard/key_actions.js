@@ -4,7 +4,7 @@
 import { keyPath, post, remove } from "./api.js";
 import { el, field } from "./dom.js";
 import { ask } from "./dialog.js";
-import { millis, plural } from "./format.js";
+import { millis, plural, zone } from "./format.js";
 
 /** What servers that share a store say about a change. */
 const SHARED = {
@@ -70,14 +70,20 @@ function grantQuestion(path, whom) {
   };
 }
 
+/** The limits that apply, as they are written: those of one tier, if the caller's is not known. */
+function proposedLimits(limits) {
+  const tier = (limits.find((limit) => limit.tier === null) ?? limits[0])?.tier;
+  return limits.filter((limit) => limit.tier === tier).map((limit) => limit.rate ?? limit.limit);
+}
+
 function overrideQuestion(path, whom, caller) {
   const limits = el("input", { id: "override-limits", required: true, autocomplete: "off", spellcheck: "false",
-    value: (caller?.override?.limits ?? caller?.limits.map((limit) => limit.limit) ?? []).join(", ") });
+    value: proposedLimits(caller?.limits ?? []).join(", ") });
   const until = el("input", { id: "override-until", type: "datetime-local" });
   return {
     title: "Set own limits?", confirm: "Set limits",
     text: `These limits replace the rule's for ${whom}. Those set here last until the server stops, or in a shared store until they are removed.`,
-    inputs: [field("Limits", limits, "Separated by commas, as in a rules file: 100/minute, 1000/hour"), field("Until (optional)", until)],
+    inputs: [field("Limits", limits, "Separated by commas, as in a rules file: 100/minute, 1000/hour"), field("Until (optional)", until, `In your time zone, ${zone()}.`)],
     action: () => {
       const override = { limits: limits.value.split(",").map((limit) => limit.trim()).filter(Boolean) };
       if (until.value) override.until = new Date(until.value).toISOString();

@@ -96,16 +96,22 @@ function drawCaller(place, caller, passed) {
     const cells = row.children;
     const remaining = typeof limit.balance === "number" ? limit.balance : limit.remaining;
     setText(cells[1].firstElementChild, `${count(remaining)} of ${count(limit.max)}`);
-    const drawn = bar(limit.remaining ?? 0, limit.max, limit.allowed ? "" : "low");
+    const drawn = bar(limit.remaining ?? 0, limit.max, limit.allowed && caller.blocked_for_ms === null ? "" : "low");
     cells[1].lastElementChild.replaceWith(drawn);
     setText(cells[2], limit.reset_after_ms === null ? DASH : left(limit.reset_after_ms) === 0 ? "full" : millis(left(limit.reset_after_ms)));
-    setText(cells[3], nextRequest(limit, left(limit.retry_after_ms)));
+    setText(cells[3], nextRequest(caller, limit, left));
   });
 }
 
-function nextRequest(limit, left) {
-  if (limit.allowed || left === 0) return "now";
-  return limit.retry_after_ms === null ? `never (${words(limit.reason)})` : `in ${millis(left)}`;
+/** The time of the next request that passes. A block and a rule that is closed come before what is left in the limit. */
+function nextRequest({ blocked_for_ms: blockedFor, closed }, limit, left) {
+  if (closed) return "never (closed)";
+  if (limit.reason === "store_unavailable") return "when the store answers";
+  const isNever = !limit.allowed && limit.retry_after_ms === null;
+  if (isNever) return `never (${words(limit.reason)})`;
+  const [block, wait] = [left(blockedFor) ?? 0, limit.allowed ? 0 : left(limit.retry_after_ms)];
+  if (block >= wait && block > 0) return `in ${millis(block)} (blocked)`;
+  return wait === 0 ? "now" : `in ${millis(wait)}`;
 }
 
 function factsOf(caller) {
@@ -134,5 +140,5 @@ function limitsOf(caller) {
     [el("span", { class: "number" }), bar(0, 1)], "", "",
   ]);
   return table("State in every limit",
-    [["Limit", "long"], ["Left", "left"], ["Full in", "number"], ["Next request", "number"]], rows, "This rule has no limit for this caller.");
+    [["Limit", "long"], ["Left", "left"], ["Full in", "number"], ["Next request", "next"]], rows, "This rule has no limit for this caller.");
 }

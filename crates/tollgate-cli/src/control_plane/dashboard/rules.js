@@ -81,10 +81,11 @@ function rowOf(rule, open) {
 }
 
 /** What became of the requests of a rule, in a line. A rule that refuses nothing shows what it would have refused. */
-function countsText({ allowed, refused, shadow, soft }) {
-  const decided = allowed + refused + shadow + soft;
+function countsText({ allowed, refused, shadow, soft, store_unavailable: unavailable = 0 }) {
+  const decided = allowed + refused + shadow + soft + unavailable;
   const [number, what] = shadow ? [shadow, "would be refused"] : soft ? [soft, "warned"] : [refused, "refused"];
-  return `${count(number)} ${what} of ${count(decided)} (${share(number, decided)})`;
+  const lost = unavailable ? `, ${count(unavailable)} without the store` : "";
+  return `${count(number)} ${what} of ${count(decided)} (${share(number, decided)})${lost}`;
 }
 
 /** Details are built when a row is opened: 50 closed rows stay small. */
