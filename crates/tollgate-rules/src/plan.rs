@@ -232,6 +232,13 @@ impl<'a> RequestPlan<'a> {
         Some(FairShare { number, key, bounds, weight: bounds.weight(self.tier), cost })
     }
 
+    /// The rule whose waits count the request: the one with `fair`, with a queue, or else the first.
+    pub(crate) fn waiting_rule(&self) -> Option<u32> {
+        let fair = self.fair().map(|fair| fair.number);
+        let queue = || self.queue_limits().next().map(|(_, planned)| planned.limit_ref.rule);
+        fair.or_else(queue).or_else(|| self.enforced().next().map(|(number, ..)| number))
+    }
+
     /// Returns true if a limit may delay the request.
     pub(crate) fn may_delay(&self) -> bool {
         !self.cannot_wait && !self.peek_only && self.queue_limits().next().is_some()

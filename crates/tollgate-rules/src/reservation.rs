@@ -287,6 +287,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         let plan = Box::new(RequestPlan::new(&rules, ask, now));
         let deadline = now.after(Wait::at_least(expires_in.min(EXPIRES_IN_MAX)));
+        let watch = self.watch_decision(&plan);
         let (decided, id) = if plan.limits.is_empty() && plan.unlimited.is_empty() {
             // Nothing is charged, so nothing is kept: the id itself contains the deadline.
             let decided = self.ask(&plan, Act::Take, asked_at).await;
@@ -297,10 +298,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             let held = match self.reservations.hold(&plan, ask, deadline, now) {
                 Ok(held) => Ok(held),
                 Err(ReservationRefusal::Busy(busy)) => Err(busy),
-                Err(ReservationRefusal::Full) => return Err(ReserveError::TableFull),
+                Err(ReservationRefusal::Full) => {
+                    watch.end();
+                    return Err(ReserveError::TableFull);
+                }
             };
             self.ask_pending(&plan, held.map(Some), ask, asked_at).await
         };
+        watch.end();
         let answer = PlanAnswer::new(&plan, ask, (decided, id), None);
         drop(plan);
         Ok(answer.by(rules))
@@ -361,7 +366,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         asked_at: Now<'_>,
     ) -> ReservationAnswer {
         let plan = Box::new(RequestPlan::new(&rules, ask, asked_at.instant()));
+        let watch = self.watch_decision(&plan);
         let admission = self.admit_plan(&plan, ask, settles, asked_at).await;
+        watch.end();
         let answer = PlanAnswer::new(&plan, ask, admission, None);
         drop(plan);
         answer.by(rules)

@@ -14,12 +14,14 @@
 //! admission.rs         from a request to its queue, and from its turn to its answer
 //! waiting_request.rs    one request in its queue: waits for its turn or its deadline
 //! bottleneck_queues.rs the queues, and who may try
+//! decision_watch.rs    clients that leave while a store decides
 //! departures.rs        admitted requests that a limit with `queue: true` delays
 //! wait_tally.rs        counts by rule
 //! ```
 
 mod admission;
 mod bottleneck_queues;
+mod decision_watch;
 mod departures;
 mod head_timer;
 mod wait_tally;
@@ -34,6 +36,7 @@ use tollgate::queue::FlowKey;
 use tollgate::{KeyBuf, Limit};
 
 use bottleneck_queues::BottleneckQueues;
+pub(crate) use decision_watch::DecisionWatch;
 use departures::DepartureLines;
 
 pub use admission::PatienceFn;

@@ -11,12 +11,14 @@
 //! A single check that can be answered in this process is answered at once, without an allocation. All
 //! other requests go through `shared_request.rs`: all checks pass and are charged, or none is charged.
 
+mod decision_call;
 mod detached_work;
 mod failure_policy;
 mod hot_key_sketch;
 mod inspect;
 mod lease;
 mod local_sync;
+mod owned_check;
 mod pending_changes;
 mod refusal_cache;
 mod retained_check;

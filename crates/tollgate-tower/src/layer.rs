@@ -204,7 +204,7 @@ impl RateLimitLayer {
     ///
     /// A waiting request keeps the inner service that was found ready for it, and with it a slot of any concurrency
     /// limit of that service. The queue's capacity bounds the number of waiting requests for each key. A client that
-    /// disconnects while it waits gets its units back; over a shared store they may stay charged.
+    /// disconnects before the inner service is called gets its units back.
     #[must_use]
     pub fn wait<F>(
         self,

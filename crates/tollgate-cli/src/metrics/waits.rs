@@ -10,14 +10,18 @@ use super::{OTHER_RULES, RULES_MAX};
 const BOUNDS_S: [&str; WAIT_BUCKETS_MS.len() + 1] =
     ["0.001", "0.005", "0.01", "0.05", "0.1", "0.5", "1.0", "2.0", "5.0", "10.0", "60.0", "+Inf"];
 
-/// Writes the waits of each rule that can make requests wait. The first rules of the file have series of their own.
+/// Writes the waits of each rule that can make requests wait, or whose clients have left. The first rules of the file have series of their own.
 pub(super) fn write(page: &mut MetricsPage, rules: &RuleSet) {
     let mut own: Vec<(&str, WaitFigures)> = Vec::new();
     let mut others = WaitFigures::default();
-    for (rule, tally) in rules.wait_tallies().filter(|(rule, _)| rule.can_wait()) {
+    for (rule, tally) in rules.wait_tallies() {
+        let figures = tally.figures();
+        if !rule.can_wait() && figures.count(WaitOutcome::Left) == 0 {
+            continue;
+        }
         match own.len() < RULES_MAX {
-            true => own.push((&rule.name, tally.figures())),
-            false => others.add(&tally.figures()),
+            true => own.push((&rule.name, figures)),
+            false => others.add(&figures),
         }
     }
     let mut all = others.clone();
@@ -34,7 +38,7 @@ pub(super) fn write(page: &mut MetricsPage, rules: &RuleSet) {
     for (rule, figures) in &own {
         waiting.sample(&[("rule", rule)], figures.waiting);
     }
-    let help = "Waits that have ended, by rule and outcome; `full` and `refused` include requests that did not wait.";
+    let help = "Waits that have ended, by rule and outcome; `full`, `refused` and `left` include requests that did not wait.";
     let mut ended = page.family("tollgate_waits_total", MetricKind::Counter, help);
     for (rule, figures) in &own {
         for outcome in WaitOutcome::ALL {

@@ -6,6 +6,7 @@ mod bad_upstreams;
 mod body_rates;
 mod corpus;
 mod corpus_reader;
+mod departed_clients;
 mod fair;
 mod front;
 pub(crate) mod gateway_process;

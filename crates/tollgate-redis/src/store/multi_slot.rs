@@ -4,7 +4,7 @@
 //! If one refuses, the charges of the others are refunded: usage is never above a limit, and below
 //! it at most by the requests in flight. The caller refunds, or this store does it in the
 //! background. A caller that stops waiting leaves no ungranted charge except that of the one answer
-//! in flight, which is never read, as with a request of one slot.
+//! in flight, which is never read, as with a request of one slot; `SharedStore` therefore finishes its calls.
 
 use std::sync::atomic::Ordering;
 

@@ -9,6 +9,7 @@ use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal};
 use super::{Ask, Gatekeeper, InfallibleStore, RulesVersion, StoreCall, expect_ready};
 use crate::answer::{Answer, AnswerEntries, PlanDecision};
 use crate::plan::{Enforcement, RequestPlan};
+use crate::waiting::DecisionWatch;
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Decides a request without waiting. `Err` gives the rules back if the store has to be waited for:
@@ -124,7 +125,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: Now<'_>,
     ) -> Answer {
         let plan = Box::new(RequestPlan::new(&rules, ask, now.instant()));
+        let watch = (act == Act::Take).then(|| self.watch_decision(&plan));
         let answer = self.ask(&plan, act, now).await;
+        watch.into_iter().for_each(DecisionWatch::end);
         let skipped = plan.skipped;
         drop(plan);
         Answer::new(rules, answer, skipped)

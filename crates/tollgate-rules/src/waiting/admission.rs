@@ -46,6 +46,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> Result<ReservationAnswer, WaitingRequest> {
         let mut plan = Box::new(RequestPlan::new(&rules, ask, now.instant()));
         plan.defers_admission = plan.may_delay();
+        let watch = self.watch_decision(&plan);
         let admitted = if plan.peek_only || plan.fair().is_none() {
             self.admit_plan(&plan, ask, settles, now).await
         } else {
@@ -53,6 +54,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Ok(admitted) => admitted,
                 Err(obstacle) => match self.join_queue(&plan, obstacle, patience, now) {
                     Ok(place) => {
+                        watch.end();
                         drop(plan);
                         return Err(WaitingRequest {
                             rules: RulesVersion::into_inner(rules),
@@ -65,6 +67,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         };
         let answer =
             self.line_up((&mut plan, ask), admitted, || Wait::at_least(patience()), now).await;
+        watch.end();
         drop(plan);
         Ok(answer.by(rules))
     }

@@ -127,8 +127,9 @@ impl Departure {
         let mut table = tables.lines.table();
         table.drop_idle(now);
         let others_free = others.iter().map(|other| table.free_at(other.bottleneck)).max();
-        let scheduled = now.after(slowest.delay).max(others_free.unwrap_or_default());
-        if scheduled <= now && table.may_pass(slowest.bottleneck, now) {
+        let others_free = others_free.unwrap_or_default();
+        let scheduled = now.after(slowest.delay);
+        if scheduled.max(others_free) <= now && table.may_pass(slowest.bottleneck, now) {
             table.pass(others.iter().chain([&slowest]), now, records);
             tables.lines.in_use.store(!table.lines.is_empty(), Ordering::Relaxed);
             return Ok(None);
@@ -139,7 +140,8 @@ impl Departure {
         };
         // Timers are late at times, and the schedule of the store does not know. One interval of the capacity is
         // left for that, so that nobody waits longer than the capacity.
-        let wait = now.until(joined.departs_at);
+        let departs_at = joined.departs_at.max(others_free);
+        let wait = now.until(departs_at);
         let latest = now.after(slowest.delay_max);
         let is_late =
             joined.departs_at > scheduled && joined.departs_at.after(slowest.interval) > latest;
@@ -162,7 +164,7 @@ impl Departure {
             ticket: joined.ticket,
             others: others.iter().copied().collect(),
             joined_at: now,
-            departs_at: joined.departs_at,
+            departs_at,
             end: (WaitOutcome::Left, Wait::ZERO),
         }))
     }

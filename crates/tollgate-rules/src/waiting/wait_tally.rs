@@ -19,7 +19,7 @@ pub enum WaitOutcome {
     Full,
     /// It was its turn, or it was about to wait, and no further wait could help.
     Refused,
-    /// The client left.
+    /// The client left, while it waited or while the store was asked about it.
     Left,
 }
 

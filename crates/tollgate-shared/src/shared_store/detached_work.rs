@@ -47,6 +47,11 @@ impl BackgroundTasks {
         BackgroundTasks { runtime, running: Arc::default() }
     }
 
+    /// Number of tasks that have not ended.
+    pub(super) fn count(&self) -> usize {
+        self.running.count.load(Ordering::Acquire)
+    }
+
     /// Starts a task; [`BackgroundTasks::wait_until_idle`] waits for it.
     pub(super) fn spawn(&self, work: impl Future<Output: Send> + Send + 'static) {
         let guard = RunningTaskGuard::new(&self.running);

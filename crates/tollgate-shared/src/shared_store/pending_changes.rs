@@ -80,6 +80,11 @@ impl PendingChanges {
         room
     }
 
+    /// Counts charges that nobody was served for and that stay.
+    pub(super) fn count_lost_refund(&self) {
+        self.refunds_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn count_lost(&self, debt: &PendingChange) {
         let counter = match debt.late.kind {
             LateKind::Refund | LateKind::RefundOfNoCharge => &self.refunds_lost,

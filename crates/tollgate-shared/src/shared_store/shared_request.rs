@@ -13,11 +13,12 @@ use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Limit, Micros, Now, Outcome, Refusal, Wait,
 };
 
-use crate::remote_store::{AnswerStates, RemoteStore};
+use crate::remote_store::RemoteStore;
 use crate::time_source::TimeSource;
 use crate::up_to;
 
 use super::SharedStoreInner;
+use super::decision_call::StoreReply;
 use super::local_sync::ChargePeriod;
 
 /// Something of each check, without allocating.
@@ -263,13 +264,11 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         // On the heap: a future that waits for a store would carry them around.
         let checks: Vec<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
         shared.caller_clock.observe(self.now);
-        let mut answers = vec![Outcome::default(); checks.len()];
-        let mut seen = AnswerStates::default();
-        let answer = asked.store.decide_with_states(&checks, when, &mut answers, &mut seen).await;
-        if let Err(error) = answer {
+        let StoreReply { result, outcomes: answers, mut seen, .. } =
+            shared.begin_decision(number as u8, &checks, when).await;
+        if let Err(error) = result {
             if self.checks.iter().all(|check| check.requested_act() == Act::Force) {
-                // Nothing refuses, and it has happened, whatever the store says.
-                checks.iter().for_each(|check| shared.keep_unsent_forced(check, when.now, &error));
+                shared.keep_unsent_work(&checks, when.now, &error);
             }
             return self.fall_back(&group);
         }

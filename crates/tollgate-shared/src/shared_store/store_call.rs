@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tollgate::{Act, Check, Consistency, DecidedBy, Micros, Now, Outcome};
 
-use crate::remote_store::{AnswerStates, CallTiming, RemoteStore};
+use crate::remote_store::{AnswerStates, RemoteStore};
 use crate::time_source::TimeSource;
 
 use super::SharedStoreInner;
-use super::detached_work::DetachedWork;
+use super::decision_call::StoreReply;
 
 impl<R: RemoteStore> SharedStoreInner<R> {
     /// Returns true if a check goes to its store unchanged: nothing was taken for it here, and
@@ -33,19 +33,11 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         self.flush_before_check(check, tag, when).await;
         self.caller_clock.observe(now);
         let checks = std::slice::from_ref(check);
-        let (mut outcome, mut seen) = ([Outcome::default()], AnswerStates::default());
-        let is_answered = match check.requested_act() {
-            Act::Force => {
-                let forced = self.force(check, when).await;
-                let is_answered = forced.is_some();
-                (outcome[0], seen) = forced.unwrap_or_default();
-                is_answered
-            }
-            _ => {
-                asked.store.decide_with_states(checks, when, &mut outcome, &mut seen).await.is_ok()
-            }
-        };
-        if !is_answered {
+        let StoreReply { result, outcomes, seen, .. } =
+            self.begin_decision(check.requested_terms().store, checks, when).await;
+        let mut outcome = [outcomes[0]];
+        if let Err(error) = result {
+            self.keep_unsent_work(checks, when.now, &error);
             let share = self.share_cache.share_of(check.limit(), self.live_instances());
             let at = asked.to_store_now(asked_at.again());
             self.decide_without_store(checks, &[share], at, &mut outcome);
@@ -56,32 +48,6 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             self.remember_answer(check, tag, (now, answered), &outcome[0]);
         }
         outcome[0]
-    }
-
-    /// Charges work that has happened, even if the caller stops waiting. `None` if the store does
-    /// not answer.
-    fn force(
-        self: &Arc<Self>,
-        check: &Check<'_>,
-        when: CallTiming,
-    ) -> DetachedWork<Option<(Outcome, AnswerStates)>> {
-        let (inner, limit, terms) =
-            (Arc::clone(self), check.limit().clone(), check.requested_terms());
-        let key: Box<[u8]> = check.key().as_bytes().into();
-        let (units, is_shadow) = (check.units(), check.is_shadow());
-        DetachedWork::new(&self.runtime, async move {
-            let check = Check::new(&limit, &*key).cost(units).act(Act::Force).terms(terms);
-            let check = if is_shadow { check.shadow() } else { check };
-            let (mut outcome, mut seen) = ([Outcome::default()], AnswerStates::default());
-            let store = &inner.store_for(&check).store;
-            match store.decide_with_states(&[check], when, &mut outcome, &mut seen).await {
-                Ok(()) => Some((outcome[0], seen)),
-                Err(error) => {
-                    inner.keep_unsent_forced(&check, when.now, &error);
-                    None
-                }
-            }
-        })
     }
 
     /// The local knowledge of a limit that is not asked, because it or another certainly refuses.

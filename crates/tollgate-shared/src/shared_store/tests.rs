@@ -60,8 +60,10 @@ struct StandInTable {
     calls: AtomicU64,
     /// The deadlines of what it was asked.
     deadlines: Mutex<Vec<Instant>>,
-    /// Whether it keeps its answers to itself for now.
+    /// True while it does nothing of what it is asked.
     hangs: AtomicBool,
+    /// True while its answers are on their way: what they say is done.
+    holds_answers: AtomicBool,
     /// How far its clock is ahead, in microseconds.
     ahead: AtomicU64,
     /// True if it answers decisions only when they are polled a second time.
@@ -112,9 +114,9 @@ impl StandInStore {
         if before < IN_FLIGHT_MAX { Ok(()) } else { Err(StandInError::Overloaded) }
     }
 
-    /// Waits as long as it hangs.
-    async fn wait(&self) {
-        while self.0.hangs.load(Ordering::Acquire) {
+    /// Waits as long as a switch is on.
+    async fn wait_for(&self, switch: &AtomicBool) {
+        while switch.load(Ordering::Acquire) {
             tokio::task::yield_now().await;
         }
     }
@@ -244,7 +246,8 @@ impl RemoteStore for StandInStore {
     ) -> StandInResult<Option<(State, Micros)>> {
         self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
-        self.wait().await;
+        self.wait_for(&self.0.hangs).await;
+        self.wait_for(&self.0.holds_answers).await;
         let now = self.clock(when.now);
         let state = self.on_hash(limit, state.key, now, |state| {
             for one in late {
@@ -265,7 +268,7 @@ impl RemoteStore for StandInStore {
         self.0.deadlines.lock().unwrap().push(when.deadline);
         self.call()?;
         self.answer_late().await?;
-        self.wait().await;
+        self.wait_for(&self.0.hangs).await;
         let now = self.clock(when.now);
         for (check, outcome) in checks.iter().zip(&mut *outcomes) {
             *outcome = Outcome { decided_by: DecidedBy::Redis, ..self.judge(check, now) };
@@ -289,6 +292,8 @@ impl RemoteStore for StandInStore {
             seen.states.push(self.on(check, now, |state| state.clone()));
         }
         seen.answered_at = now;
+        // What it charges is charged while its answer is on its way.
+        self.wait_for(&self.0.holds_answers).await;
         self.answer(())
     }
 
@@ -391,9 +396,9 @@ fn what_was_asked_a_while_ago_does_not_turn_the_clock_back() {
     }
 }
 
-/// Begins something and does not wait for its end: the store hangs meanwhile.
+/// Begins something and does not wait for its end: the answer of the store is on its way meanwhile.
 async fn begin_and_go<T>(store: &StandInStore, work: impl Future<Output = T>) {
-    store.0.hangs.store(true, Ordering::Release);
+    store.0.holds_answers.store(true, Ordering::Release);
     {
         let mut work = std::pin::pin!(work);
         let polled = std::future::poll_fn(|context| {
@@ -401,7 +406,7 @@ async fn begin_and_go<T>(store: &StandInStore, work: impl Future<Output = T>) {
         });
         assert!(polled.await, "the store does not answer yet");
     }
-    store.0.hangs.store(false, Ordering::Release);
+    store.0.holds_answers.store(false, Ordering::Release);
 }
 
 /// Resident memory of this process, in bytes.

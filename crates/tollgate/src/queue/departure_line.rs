@@ -7,17 +7,20 @@
 //! * A client that leaves gets its units back, and so the next newcomer is scheduled for an
 //!   instant that somebody behind the leaver has already.
 //! * A timer fires late, and the next one in time: the two departures are too close.
+//! * Of two requests, the one that was charged first may join the line last.
 //!
 //! The line keeps them apart. Each request takes its *interval*, the time that its cost takes at
 //! the rate of the limit, and departs when it is due and the one before has had its interval.
-//! If a request leaves the line, those behind it move up by its interval.
+//! The line is in the order of the schedule, which is that of the charges. If a request leaves, its
+//! units come back, and those charged after it, which are behind it, move up by its interval.
 //!
 //! ```text
 //!   departure = max(scheduled − intervals of those who left ahead, last departure + its interval)
 //! ```
 //!
 //! Every operation takes constant time, because only the head needs a departure: those behind
-//! get theirs when they become the head.
+//! get theirs when they become the head. Only joining takes longer, if others have joined that are
+//! scheduled later: as long as there are such.
 
 use std::error::Error;
 use std::fmt;
@@ -26,7 +29,7 @@ use super::index_list::{IndexList, ListLinks};
 use super::slab::Slab;
 use crate::time::{MAX_EXACT, Micros, Wait};
 
-/// The delayed requests of one key, in the order of their arrival.
+/// The delayed requests of one key, in the order of their schedule.
 ///
 /// ```
 /// use tollgate::queue::DepartureLine;
@@ -111,6 +114,16 @@ struct LinePosition<T> {
     links: ListLinks,
 }
 
+/// The part of a line that is ahead of a request.
+struct RequestsAhead {
+    /// The last of them; `None` if the request becomes the head.
+    last: Option<u32>,
+    /// The sum of their intervals.
+    intervals_us: u64,
+    /// The sum of their `moved_up_us`.
+    moved_up_us: u64,
+}
+
 impl<T> DepartureLine<T> {
     /// An empty line with room for `places_max` requests; more than 2^32 − 2 count as that. It
     /// allocates when somebody joins.
@@ -141,7 +154,7 @@ impl<T> DepartureLine<T> {
         self.is_empty() && self.free_at <= now
     }
 
-    /// Joins the end of the line.
+    /// Joins the line behind all that are due before `scheduled`, or then.
     ///
     /// `scheduled` is the instant that the limit gave: now and the [delay](crate::Decision::delay)
     /// of its decision. `interval` is the time that the cost of the request takes at the rate of
@@ -156,21 +169,41 @@ impl<T> DepartureLine<T> {
         if self.len() >= self.places_max {
             return Err(LineFull { item });
         }
-        let departs_at = match self.head() {
-            Some((_, head_departs)) => head_departs.after(Wait::from_micros(self.intervals_us)),
-            None => self.free_at,
-        };
+        let ahead = self.requests_ahead(scheduled);
+        let head = self.head().filter(|_| ahead.last.is_some());
+        let departs_at = head.map_or(self.free_at, |(_, head_departs)| {
+            head_departs.after(Wait::from_micros(ahead.intervals_us))
+        });
         let interval_us = interval.as_micros().unwrap_or(u64::MAX).min(INTERVAL_US_MAX);
         let index = self.places.insert(LinePosition {
             item,
-            scheduled_us: scheduled.as_u64().saturating_add(self.moved_up_us),
+            scheduled_us: scheduled.as_u64().saturating_add(ahead.moved_up_us),
             interval_us,
             moved_up_us: 0,
             links: ListLinks::NONE,
         });
-        self.order.push_back(&mut self.places, index, |all, at| &mut all[at].links);
+        self.order.insert_after(ahead.last, &mut self.places, index, |all, at| &mut all[at].links);
         self.intervals_us = self.intervals_us.saturating_add(interval_us);
         Ok(JoinedLine { ticket: self.ticket(index), departs_at: departs_at.max(scheduled) })
+    }
+
+    /// The requests that are ahead of one that joins now.
+    fn requests_ahead(&self, scheduled: Micros) -> RequestsAhead {
+        let RequestsAhead { mut last, mut intervals_us, mut moved_up_us } = RequestsAhead {
+            last: self.order.last(),
+            intervals_us: self.intervals_us,
+            moved_up_us: self.moved_up_us,
+        };
+        while let Some(index) = last {
+            let place = &self.places[index];
+            if place.scheduled_us.saturating_sub(moved_up_us) <= scheduled.as_u64() {
+                break;
+            }
+            last = place.links.previous();
+            intervals_us = intervals_us.saturating_sub(place.interval_us);
+            moved_up_us = moved_up_us.saturating_sub(place.moved_up_us);
+        }
+        RequestsAhead { last, intervals_us, moved_up_us }
     }
 
     /// The request that departs next, and the instant from which it may.
@@ -309,6 +342,40 @@ mod tests {
                 assert_eq!(line.leave(tickets[leaver]), None, "left once");
             }
             assert_eq!(departures(&mut line, late), expected, "{schedule:?} {leavers:?} {late}");
+        }
+    }
+
+    /// A row: the order of joining by schedule, those who leave then, departures.
+    type JoinCase = (&'static [u64], &'static [u64], &'static [u64]);
+
+    /// Charging a request and joining the line are two steps, so another may be charged after it and join before it.
+    #[test]
+    fn the_order_of_joining_does_not_matter() {
+        let cases: [JoinCase; 7] = [
+            (&[0, 200, 100], &[], &[0, 100, 200]),
+            (&[100, 0], &[], &[0, 100]),
+            (&[300, 200, 100, 0], &[], &[0, 100, 200, 300]),
+            // The units of those who leave are those of the requests charged after them alone.
+            (&[0, 200, 100], &[200], &[0, 100]),
+            (&[0, 200, 100], &[100], &[0, 100]),
+            (&[0, 300, 100, 200], &[300], &[0, 100, 200]),
+            (&[0, 300, 100, 200], &[100, 300], &[0, 100]),
+        ];
+        for (schedule, leavers, expected) in cases {
+            let mut line = DepartureLine::new(100);
+            let joined: Vec<(u64, LineTicket)> = schedule
+                .iter()
+                .map(|&scheduled| {
+                    let joined = line.join(at(scheduled), INTERVAL, 0).unwrap();
+                    assert_eq!(joined.departs_at, at(scheduled), "{schedule:?}");
+                    (scheduled, joined.ticket)
+                })
+                .collect();
+            for leaver in leavers {
+                let (_, ticket) = joined.iter().find(|(scheduled, _)| scheduled == leaver).unwrap();
+                line.leave(*ticket);
+            }
+            assert_eq!(departures(&mut line, 0), expected, "{schedule:?} {leavers:?}");
         }
     }
 

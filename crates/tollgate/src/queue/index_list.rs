@@ -14,6 +14,11 @@ impl ListLinks {
     /// Links of an entry that is in no list.
     pub(super) const NONE: ListLinks = ListLinks { previous: NO_INDEX, next: NO_INDEX };
 
+    /// The entry in front of this one.
+    pub(super) fn previous(self) -> Option<u32> {
+        (self.previous != NO_INDEX).then_some(self.previous)
+    }
+
     /// The entry behind this one.
     pub(super) fn next(self) -> Option<u32> {
         (self.next != NO_INDEX).then_some(self.next)
@@ -47,12 +52,26 @@ impl IndexList {
 
     /// Appends an entry that is in no list of this kind.
     pub(super) fn push_back<E>(&mut self, slab: &mut Slab<E>, index: u32, links: LinksOf<E>) {
-        *links(slab, index) = ListLinks { previous: self.last, next: NO_INDEX };
-        match self.last {
-            NO_INDEX => self.first = index,
-            last => links(slab, last).next = index,
+        self.insert_after(self.last(), slab, index, links);
+    }
+
+    /// Inserts an entry that is in no list of this kind behind another one, or at the front.
+    pub(super) fn insert_after<E>(
+        &mut self,
+        previous: Option<u32>,
+        slab: &mut Slab<E>,
+        index: u32,
+        links: LinksOf<E>,
+    ) {
+        let next = match previous {
+            None => std::mem::replace(&mut self.first, index),
+            Some(previous) => std::mem::replace(&mut links(slab, previous).next, index),
+        };
+        match next {
+            NO_INDEX => self.last = index,
+            next => links(slab, next).previous = index,
         }
-        self.last = index;
+        *links(slab, index) = ListLinks { previous: previous.unwrap_or(NO_INDEX), next };
     }
 
     /// Takes an entry out of this list.
@@ -72,6 +91,18 @@ impl IndexList {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_join_at_the_front_in_the_middle_and_at_the_end() {
+        let own: LinksOf<ListLinks> = |slab, index| &mut slab[index];
+        let (mut slab, mut list) = (Slab::new(), IndexList::EMPTY);
+        for previous in [None, None, Some(0), Some(1), Some(2)] {
+            let index = slab.insert(ListLinks::NONE);
+            list.insert_after(previous, &mut slab, index, own);
+        }
+        let expected = vec![1, 3, 0, 2, 4];
+        assert_eq!(order(list, &mut slab), (expected.clone(), expected));
+    }
 
     fn order(list: IndexList, slab: &mut Slab<ListLinks>) -> (Vec<u32>, Vec<u32>) {
         let (mut forward, mut backward) = (Vec::new(), Vec::new());

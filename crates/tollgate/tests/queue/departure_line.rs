@@ -46,9 +46,17 @@ impl NaiveLine {
         self.places.first().map(|&(number, scheduled, _)| (number, scheduled.max(self.free_at)))
     }
 
+    /// The place of a request: behind all that are due before it, or when it is.
+    fn place_of(&self, scheduled: u64) -> usize {
+        let before = self.places.iter().rposition(|&(_, due, _)| due <= scheduled);
+        before.map_or(0, |before| before + 1)
+    }
+
     fn expected_departure(&self, scheduled: u64) -> u64 {
-        let ahead: u64 = self.places.iter().map(|&(_, _, interval)| interval).sum();
-        self.head().map_or(self.free_at, |(_, departs_at)| departs_at + ahead).max(scheduled)
+        let ahead = &self.places[..self.place_of(scheduled)];
+        let intervals: u64 = ahead.iter().map(|&(_, _, interval)| interval).sum();
+        let head = self.head().filter(|_| !ahead.is_empty());
+        head.map_or(self.free_at, |(_, departs_at)| departs_at + intervals).max(scheduled)
     }
 
     fn depart(&mut self, now: u64) -> Option<usize> {
@@ -89,7 +97,8 @@ proptest! {
                     if let Ok(joined) = joined {
                         let departs_at = joined.departs_at.as_u64();
                         prop_assert_eq!(departs_at, model.expected_departure(scheduled));
-                        model.places.push((number, scheduled, interval_us));
+                        let place = model.place_of(scheduled);
+                        model.places.insert(place, (number, scheduled, interval_us));
                         tickets.push(joined.ticket);
                     }
                 }

@@ -1,6 +1,7 @@
 //! Whoever asks and does not wait for the answer, and what is told late.
 
 use super::*;
+use crate::shared_store::decision_call::ABANDONED_CALLS_MAX;
 
 const HOUR: Consistency = Consistency::LocalSync { interval_ms: 3_600_000 };
 
@@ -30,8 +31,59 @@ async fn whoever_goes_before_the_store_answers_leaves_nothing_charged_here() {
     assert_eq!((left(&synced), left(&counting)), (95, 90));
     // The first store has answered, the second has not.
     begin_and_go(&second, decide(&shared, &checks, NOW)).await;
-    until(|| first.used(&strict, NOW) == 0).await;
-    assert_eq!((left(&synced), second.used(&far, NOW)), (95, 0));
+    shared.drain().await;
+    assert_eq!((first.used(&strict, NOW), second.used(&far, NOW), left(&synced)), (0, 0, 95));
+}
+
+/// Would catch: units of an answer that is never read, which nobody was served for.
+#[tokio::test]
+async fn what_the_store_charges_is_given_back_whoever_goes() {
+    let (shared, store) = shared(vec![StandInStore::default()]);
+    let queue = Limit::per_hour(9).burst(9).algorithm(tollgate::Algorithm::LeakyBucket).queue();
+    let limits = [limit("1/hour burst 10"), fixed("second", 10), queue.build().unwrap()];
+    let [bucket, window, queue] = limits.each_ref().map(|limit| Check::new(limit, "a").cost(7));
+    let counting = Check::new(&limits[1], "counting").count_denied().cost(7);
+    let forced = Check::new(&limits[1], "forced").act(Act::Force).cost(7);
+    let requests: [&[Check<'_>]; 6] = [
+        &[bucket],
+        &[window],
+        &[queue],
+        &[bucket, window, queue.shadow()],
+        &[counting, bucket],
+        &[forced, bucket],
+    ];
+    for checks in requests {
+        begin_and_go(&store, decide(&shared, checks, NOW)).await;
+        shared.drain().await;
+        let used = |check: &Check<'_>| store.used(check, NOW);
+        assert_eq!((used(&bucket), used(&window), used(&queue)), (0, 0, 0), "{checks:?}");
+    }
+    assert_eq!(store.used(&counting, NOW), 7, "every judged request counts");
+    assert_eq!(store.used(&forced, NOW), 7, "the work has happened");
+    // A refused one charges nothing, and so gives nothing back.
+    assert!(decide(&shared, &[bucket], NOW).await.allowed());
+    begin_and_go(&store, decide(&shared, &[bucket, window], NOW)).await;
+    shared.drain().await;
+    assert_eq!((store.used(&bucket, NOW), store.used(&window, NOW)), (7, 0));
+}
+
+/// Would catch: memory that callers who go can make this instance hold, as many as there are.
+#[tokio::test]
+async fn calls_without_a_caller_are_bounded() {
+    let (shared, store) = shared(vec![StandInStore::default()]);
+    let limit = limit("1/hour burst 100000");
+    let check = Check::new(&limit, "a");
+    store.0.holds_answers.store(true, Ordering::Release);
+    for _ in 0..ABANDONED_CALLS_MAX + 10 {
+        let mut asking = std::pin::pin!(decide(&shared, slice::from_ref(&check), NOW));
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(asking.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "the store does not answer yet");
+    }
+    assert_eq!(shared.stats().refunds_lost, 10, "nobody reads these answers");
+    store.0.holds_answers.store(false, Ordering::Release);
+    until(|| store.used(&check, NOW) == 10).await;
 }
 
 /// Would catch: units that are taken out of their place to be told, and lost with whoever was to wait.
