@@ -22,7 +22,7 @@ use super::{ClockedStore, SharedStoreInner};
 pub(super) const ABANDONED_CALLS_MAX: usize = 8_192;
 
 /// The answer of a store, and copies of the checks that it is about.
-pub(super) struct StoreReply<E> {
+pub(super) struct RemoteAnswer<E> {
     checks: Vec<OwnedCheck>,
     pub(super) result: Result<(), E>,
     /// The outcome of each check.
@@ -36,10 +36,10 @@ pub(super) struct DecisionCall<R: RemoteStore> {
     inner: Arc<SharedStoreInner<R>>,
     now: Micros,
     /// `None` once it is answered.
-    call: Option<PendingStoreReply<R::Error>>,
+    call: Option<PendingRemoteAnswer<R::Error>>,
 }
 
-type PendingStoreReply<E> = Pin<Box<dyn Future<Output = StoreReply<E>> + Send>>;
+type PendingRemoteAnswer<E> = Pin<Box<dyn Future<Output = RemoteAnswer<E>> + Send>>;
 
 impl<R: RemoteStore> SharedStoreInner<R> {
     /// Asks the store of a number about checks, of which there is at least one.
@@ -58,14 +58,14 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             let mut seen = AnswerStates::default();
             let result = store.decide_with_states(&borrowed, when, &mut outcomes, &mut seen).await;
             drop(borrowed);
-            StoreReply { checks, result, outcomes, seen }
+            RemoteAnswer { checks, result, outcomes, seen }
         });
         DecisionCall { inner: Arc::clone(self), now: when.now, call: Some(call) }
     }
 
     /// Gives back the charges of an answer that nobody waits for.
-    async fn refuse_abandoned(self: &Arc<Self>, reply: StoreReply<R::Error>, now: Micros) {
-        let StoreReply { checks, result, outcomes, seen } = reply;
+    async fn refuse_abandoned(self: &Arc<Self>, reply: RemoteAnswer<R::Error>, now: Micros) {
+        let RemoteAnswer { checks, result, outcomes, seen } = reply;
         let checks: Vec<Check<'_>> = checks.iter().map(OwnedCheck::check).collect();
         if let Err(error) = result {
             return self.keep_unsent_work(&checks, now, &error);
@@ -96,7 +96,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
 }
 
 impl<R: RemoteStore> Future for DecisionCall<R> {
-    type Output = StoreReply<R::Error>;
+    type Output = RemoteAnswer<R::Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.call.as_mut().expect("it is polled until it is answered");

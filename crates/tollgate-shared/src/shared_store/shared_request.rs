@@ -18,7 +18,7 @@ use crate::time_source::TimeSource;
 use crate::up_to;
 
 use super::SharedStoreInner;
-use super::decision_call::StoreReply;
+use super::decision_call::RemoteAnswer;
 use super::local_sync::ChargePeriod;
 
 /// Something of each check, without allocating.
@@ -264,7 +264,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
         // On the heap: a future that waits for a store would carry them around.
         let checks: Vec<Check<'_>> = group.iter().map(|&index| self.checks[index]).collect();
         shared.caller_clock.observe(self.now);
-        let StoreReply { result, outcomes: answers, mut seen, .. } =
+        let RemoteAnswer { result, outcomes: answers, mut seen, .. } =
             shared.begin_decision(number as u8, &checks, when).await;
         if let Err(error) = result {
             if self.checks.iter().all(|check| check.requested_act() == Act::Force) {

@@ -8,7 +8,7 @@ use crate::remote_store::{AnswerStates, RemoteStore};
 use crate::time_source::TimeSource;
 
 use super::SharedStoreInner;
-use super::decision_call::StoreReply;
+use super::decision_call::RemoteAnswer;
 
 impl<R: RemoteStore> SharedStoreInner<R> {
     /// Returns true if a check goes to its store unchanged: nothing was taken for it here, and
@@ -33,7 +33,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         self.flush_before_check(check, tag, when).await;
         self.caller_clock.observe(now);
         let checks = std::slice::from_ref(check);
-        let StoreReply { result, outcomes, seen, .. } =
+        let RemoteAnswer { result, outcomes, seen, .. } =
             self.begin_decision(check.requested_terms().store, checks, when).await;
         let mut outcome = [outcomes[0]];
         if let Err(error) = result {
