@@ -214,7 +214,8 @@ pub(crate) struct Flags {
     /// Record requests into this file, as a trace for `tollgate simulate --rules`
     ///
     /// Users, API keys, addresses and headers that keys are made of are hashed with the secret of --key-secret-file;
-    /// other credentials are not recorded. An existing file is kept as FILE.1.
+    /// other credentials are not recorded. An existing file is kept as FILE.1. If the file was moved, SIGHUP begins
+    /// a new one.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_RECORD", help_heading = "State")]
     pub(crate) record: Option<PathBuf>,
 
@@ -325,7 +326,7 @@ pub(crate) struct Flags {
     /// Access log of the gateway: a file, or `-` for standard error; none by default
     ///
     /// One line for each request, in the format of --log-format. Lines are appended; if they cannot be written fast
-    /// enough, some are dropped and the log says how many.
+    /// enough, some are dropped and the log says how many. SIGHUP opens the file again, for log rotation.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ACCESS_LOG", help_heading = "Logs")]
     pub(crate) access_log: Option<PathBuf>,
 

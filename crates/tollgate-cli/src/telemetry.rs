@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -115,10 +115,14 @@ pub(crate) struct Logs {
     lines: SyncSender<LogLine>,
     /// Lines dropped because the channel was full or writing failed.
     dropped: Arc<AtomicU64>,
+    /// True from a request to open the file again until the thread does so.
+    is_reopening: Arc<AtomicBool>,
 }
 
 enum LogLine {
     Text(String),
+    /// Wakes the thread, to open the file again.
+    Reopen,
     /// Request to confirm that all lines before it have been written.
     Flush(SyncSender<()>),
 }
@@ -127,19 +131,33 @@ impl Logs {
     /// Logs in this format to standard error. At most `lines_waiting_max` lines wait for the writer; further
     /// ones are dropped and counted.
     pub(crate) fn to_stderr(format: LogFormat, lines_waiting_max: usize) -> Logs {
-        Logs::to(format, lines_waiting_max, io::stderr())
+        Logs::to(format, lines_waiting_max, io::stderr(), || None)
     }
 
-    /// Logs in this format to a file, within the same bound.
-    pub(crate) fn to_file(format: LogFormat, lines_waiting_max: usize, file: File) -> Logs {
-        Logs::to(format, lines_waiting_max, file)
+    /// Logs in this format to a file, within the same bound. After [`reopen`](Logs::reopen) the lines go to what
+    /// `open_again` returns; with `None` they stay in the old file.
+    pub(crate) fn to_file(
+        format: LogFormat,
+        lines_waiting_max: usize,
+        file: File,
+        open_again: impl FnMut() -> Option<File> + Send + 'static,
+    ) -> Logs {
+        Logs::to(format, lines_waiting_max, file, open_again)
     }
 
-    fn to(format: LogFormat, lines_waiting_max: usize, out: impl Write + Send + 'static) -> Logs {
+    fn to<W: Write + Send + 'static>(
+        format: LogFormat,
+        lines_waiting_max: usize,
+        out: W,
+        open_again: impl FnMut() -> Option<W> + Send + 'static,
+    ) -> Logs {
         let (lines, waiting) = sync_channel(lines_waiting_max);
         let dropped = Arc::new(AtomicU64::new(0));
-        let logs = Logs { format, lines, dropped: dropped.clone() };
-        let write = move || write_lines(format, &waiting, &dropped, out);
+        let is_reopening = Arc::new(AtomicBool::new(false));
+        let logs =
+            Logs { format, lines, dropped: dropped.clone(), is_reopening: is_reopening.clone() };
+        let write =
+            move || write_lines(format, &waiting, (&dropped, &is_reopening), (out, open_again));
         // If the thread cannot start, the channel is closed and every line counts as dropped.
         let _ = thread::Builder::new().name("logs".into()).spawn(write);
         logs
@@ -164,6 +182,13 @@ impl Logs {
         }
     }
 
+    /// Opens the file again, because its name belongs to another file now. Does not wait; standard error stays.
+    pub(crate) fn reopen(&self) {
+        self.is_reopening.store(true, Ordering::Release);
+        // If the channel is full, the thread has lines to write and finds the flag.
+        let _ = self.lines.try_send(LogLine::Reopen);
+    }
+
     /// Number of lines dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -178,15 +203,20 @@ impl Logs {
     }
 }
 
-fn write_lines(
+fn write_lines<W: Write>(
     format: LogFormat,
     waiting: &Receiver<LogLine>,
-    dropped: &AtomicU64,
-    out: impl Write,
+    (dropped, is_reopening): (&AtomicU64, &AtomicBool),
+    (out, mut open_again): (W, impl FnMut() -> Option<W>),
 ) {
     let mut sink = LogSink { out, last_line_torn: false };
     let mut told = 0;
     while let Ok(line) = waiting.recv() {
+        if is_reopening.swap(false, Ordering::Acquire)
+            && let Some(out) = open_again()
+        {
+            sink = LogSink { out, last_line_torn: false };
+        }
         let lost = dropped.load(Ordering::Relaxed) - told;
         if lost > 0 {
             let fields: [LogField<'_>; 1] = [("lines", &lost)];
@@ -206,7 +236,7 @@ fn write_lines(
             LogLine::Text(text) if !sink.write(&text) => {
                 dropped.fetch_add(1, Ordering::Relaxed);
             }
-            LogLine::Text(_) => {}
+            LogLine::Text(_) | LogLine::Reopen => {}
             LogLine::Flush(done) => drop(done.try_send(())),
         }
     }
@@ -457,7 +487,7 @@ mod tests {
     fn who_tells_never_waits_and_what_is_lost_is_told() {
         let (go_on, blocked) = channel();
         let slow = SlowWriter::default();
-        let logs = Logs::to(LogFormat::Text, 8, BlockedWriter(blocked, slow.clone()));
+        let logs = Logs::to(LogFormat::Text, 8, BlockedWriter(blocked, slow.clone()), || None);
         for turn in 0..1_000 {
             logs.info("a turn", &[("turn", &turn)]);
         }
@@ -480,5 +510,30 @@ mod tests {
         assert_eq!(all.matches("a turn").count() as u64, 1_000 - dropped, "{all}");
         assert!(all.ends_with("the last\n"), "{all}");
         assert_eq!(logs.dropped(), dropped);
+    }
+
+    #[test]
+    fn a_file_is_opened_again_when_asked_and_no_line_is_lost() {
+        let (first, second) = (SlowWriter::default(), SlowWriter::default());
+        let mut others = vec![None, Some(second.clone())];
+        let open_again = move || others.pop().flatten();
+        let logs = Logs::to(LogFormat::Text, 8, first.clone(), open_again);
+        let lines = |writer: &SlowWriter| {
+            let text = String::from_utf8(writer.taken.lock().unwrap().clone()).unwrap();
+            text.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for (event, reopens) in [("one", true), ("two", true), ("three", false)] {
+            logs.info(event, &[]);
+            logs.flush();
+            if reopens {
+                logs.reopen();
+                logs.flush();
+            }
+        }
+        // The second time there is nothing to open, and the lines stay where they were.
+        assert_eq!(
+            (lines(&first), lines(&second)),
+            (vec!["one".into()], vec!["two".into(), "three".into()])
+        );
     }
 }

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::command::paste;
 use crate::command::{CommandOutput, feed, file, run, run_with, tollgate};
 
-const GOOD: &str = "rules: [{ name: api, key: '{user}', limits: [10/second, 100/minute] }]\n";
+const GOOD: &str = "rules: [{ name: api, key: '{user}', limits: [100/second, 1000/minute] }]\n";
 
 const TIERED: &str = "\
 tiers: { free: 1, pro: 10 }
-rules: [{ name: tiered, key: '{user}', limits: [10/second], tiered: true }]
+rules: [{ name: tiered, key: '{user}', limits: [100/second], tiered: true }]
 overrides: [{ rule: tiered, key: vip, limits: [50/second] }]
 ";
 
 /// An override that is over.
 const ENDED: &str = "\
-rules: [{ name: sms, key: '{user}', limits: [10/day] }]
+rules: [{ name: sms, key: '{user}', limits: [30/day] }]
 overrides:
   - { rule: sms, key: vip, limits: [50/day], until: 2020-01-01T00:00:00Z }
 ";
@@ -79,6 +79,18 @@ error: there is no such file or directory
 not valid: 2 errors
 ";
 
+/// A limit that is an estimate of few units.
+const FEW: &str = "rules: [{ name: login, key: '{ip}', limits: [5/minute] }]\n";
+
+const FEW_NOTE: &str = "\
+note: `5/minute` is an estimate: up to 10 units can pass within one period
+  --> few.yaml:1:46
+   |
+ 1 | rules: [{ name: login, key: '{ip}', limits: [5/minute] }]
+   |                                              ^^^^^^^^
+   = hint: for a hard bound write `{ rate: 5/minute, algorithm: sliding_window_log }`; if an estimate will do, write `algorithm: sliding_window_counter`
+";
+
 /// The command in a directory with all of these files. Each test has its own.
 fn in_directory(name: &str) -> Command {
     for (path, text) in [
@@ -89,6 +101,7 @@ fn in_directory(name: &str) -> Command {
         ("several/notes.txt", WRONG),
         ("tiered.yaml", TIERED),
         ("ended.yaml", ENDED),
+        ("few.yaml", FEW),
         ("wrong.yaml", WRONG),
     ] {
         file(&format!("{name}/{path}"), text);
@@ -105,7 +118,7 @@ fn people_are_told_what_was_found() {
     let mixed =
         format!("{ENDED_WARNING}\n{}", WRONG_ERRORS.replace("3 errors\n", "3 errors, 1 warning\n"));
     #[rustfmt::skip]
-    let table: [(&[&str], &str, i32, &str, &str); 13] = [
+    let table: [(&[&str], &str, i32, &str, &str); 15] = [
         // Arguments, input, exit code, standard output, standard error.
         (&["good.yaml"], "", 0, "ok: 1 rule, 2 limits\n", ""),
         (&["--deny-warnings", "good.yaml"], "", 0, "ok: 1 rule, 2 limits\n", ""),
@@ -116,6 +129,8 @@ fn people_are_told_what_was_found() {
         (&["tiered.yaml", "-"], GOOD, 0, "ok: 2 rules, 3 limits, 2 tiers, 1 override\n", ""),
         (&["ended.yaml"], "", 0, "ok: 1 rule, 1 limit, 1 override; 1 warning\n", ENDED_WARNING),
         (&["ended.yaml", "--deny-warnings"], "", 1, "", &denied),
+        (&["few.yaml"], "", 0, "ok: 1 rule, 1 limit; 1 note\n", FEW_NOTE),
+        (&["few.yaml", "--deny-warnings"], "", 0, "ok: 1 rule, 1 limit; 1 note\n", FEW_NOTE),
         (&["wrong.yaml"], "", 1, "", WRONG_ERRORS),
         (&["-"], WRONG, 1, "", &on_input),
         (&["ended.yaml", "wrong.yaml"], "", 1, "", &mixed),
@@ -151,10 +166,10 @@ fn programs_are_told_the_same() {
     let (ended, empty) = (ended.to_string(), empty.to_string());
     #[rustfmt::skip]
     let table: [(&[&str], i32, &str, &str); 4] = [
-        (&["tiered.yaml"], 0, r#"{"ok":true,"rules":1,"limits":1,"tiers":2,"overrides":1,"errors":0,"warnings":0,"diagnostics":["#, ""),
-        (&["ended.yaml"], 0, r#"{"ok":true,"rules":1,"limits":1,"tiers":0,"overrides":1,"errors":0,"warnings":1,"diagnostics":["#, &ended),
-        (&["ended.yaml", "--deny-warnings"], 1, r#"{"ok":false,"errors":0,"warnings":1,"diagnostics":["#, &ended),
-        (&["-"], 1, r#"{"ok":false,"errors":1,"warnings":0,"diagnostics":["#, &empty),
+        (&["tiered.yaml"], 0, r#"{"ok":true,"rules":1,"limits":1,"tiers":2,"overrides":1,"errors":0,"warnings":0,"notes":0,"diagnostics":["#, ""),
+        (&["ended.yaml"], 0, r#"{"ok":true,"rules":1,"limits":1,"tiers":0,"overrides":1,"errors":0,"warnings":1,"notes":0,"diagnostics":["#, &ended),
+        (&["ended.yaml", "--deny-warnings"], 1, r#"{"ok":false,"errors":0,"warnings":1,"notes":0,"diagnostics":["#, &ended),
+        (&["-"], 1, r#"{"ok":false,"errors":1,"warnings":0,"notes":0,"diagnostics":["#, &empty),
     ];
     for (args, code, start, diagnostics) in table {
         let mut command = in_directory("check-programs");

@@ -400,7 +400,7 @@ fn an_impossible_limit_says_what_to_write() {
         (&["--rate=5/0s"], "the period is zero: write at least 1us, such as 10/second"),
         (
             &["--rate=5/month"],
-            "the period \"month\" has the unit \"month\", whose length varies; it needs a calendar window of a rules file: write a number and us, ms, s, m, h, d or w, such as 90s",
+            "the period \"month\" has the unit \"month\", whose length varies; it needs a calendar window of a rules file: write second, minute, hour, day or week, or a number and us, ms, s, m, h, d or w, such as 90s",
         ),
         (
             &["--rate=5/s", "--burst=0"],

@@ -36,6 +36,14 @@ fn simulate(name: &str, rules: &str, trace: &str) -> CommandOutput {
     run_with(["simulate", "--rules", path, "--max-keys=1000", "--trace=-"], trace)
 }
 
+/// The warning of rules that no request reached.
+fn unreached(names: &str) -> String {
+    format!(
+        "warning: no request reached these rules: {names}\n\
+         hint: compare `match` and `key` of each with the facts of the trace: path, method, user\n"
+    )
+}
+
 /// The virtual traffic goes on; people are told what a server would say.
 #[test]
 fn requests_that_lack_facts_pass_and_are_counted() {
@@ -49,7 +57,7 @@ fn requests_that_lack_facts_pass_and_are_counted() {
     let want = "warning: requests allowed because they lack facts: 2; the first: the rule api counts by \
         {user}, and this request has no user\nhint: /v1/check answers such requests with 400, unless the \
         server is started with --missing-facts allow\n";
-    assert_eq!(ran.stderr, want);
+    assert_eq!(ran.stderr, unreached("gentle") + want);
 }
 
 const TURNS: &str = r#"
@@ -69,7 +77,7 @@ fn requests_wait_their_turn_on_the_clock_of_the_trace() {
     let users = ["a", "a", "a", "a", "b"];
     let trace: String = users.iter().map(|user| line(0, user)).collect();
     let ran = simulate("turns.yaml", TURNS, &trace);
-    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert_eq!((ran.code, ran.stderr.clone()), (Some(0), unreached("places")));
     let answers = ran.lines();
     let told: Vec<_> =
         answers.iter().map(|one| (one["allowed"].as_bool(), one["delay_us"].as_u64())).collect();
@@ -89,6 +97,7 @@ fn work_holds_its_place_until_it_ends() {
     let trace =
         [line(0, 300_000), line(100_000, 50_000), line(200_000, 50_000), line(10_000_000, 0)];
     let ran = simulate("places.yaml", TURNS, &trace.concat());
+    assert_eq!(ran.stderr, unreached("everyone"));
     let delays: Vec<_> = ran.lines().iter().map(|one| one["delay_us"].as_u64()).collect();
     assert_eq!(delays, [Some(0), Some(200_000), Some(150_000), Some(0)]);
     let ran = simulate("places.yaml", TURNS, "{\"at\":0,\"takes_us\":-1}\n");
@@ -535,7 +544,8 @@ api              4         2          0         0
 gentle           4         0          0         3
 watching         4         0          3         0
 ";
-    assert_eq!(ran, CommandOutput { code: Some(0), stdout: stdout.into(), stderr: String::new() });
+    let stderr = unreached("queue");
+    assert_eq!(ran, CommandOutput { code: Some(0), stdout: stdout.into(), stderr });
 }
 
 #[test]
@@ -588,8 +598,8 @@ fn a_table_that_is_too_small_is_said_so() {
     file("crowded.yaml", RULES);
     let args = ["simulate", "--rules=crowded.yaml", "--max-keys=100", "--trace=-"];
     let ran = run_with(args, trace);
-    let start = "warning: the table for 100 keys was too small: ";
-    assert!(ran.stderr.starts_with(start), "{}", ran.stderr);
+    let start = unreached("gentle, queue") + "warning: the table for 100 keys was too small: ";
+    assert!(ran.stderr.starts_with(&start), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.lines().count()), (Some(0), 2_000));
 }
 
@@ -624,4 +634,39 @@ rules:
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
     let delays: Vec<_> = ran.lines().iter().map(|one| one["delay_us"].as_u64()).collect();
     assert_eq!(delays, [Some(0), Some(1_050_000), Some(0)]);
+}
+
+#[test]
+fn rules_that_no_request_reached_are_named() {
+    let rules = "rules:
+  - { name: api, match: { path: '/api/{*rest}' }, key: '{user}', limits: [100/minute] }
+  - { name: login, match: { path: /login, method: POST }, key: '{ip}', limits: [100/minute] }
+  - { name: off, match: { path: /off }, key: '{ip}', limits: [100/minute], mode: off }
+  - { name: watched, match: { path: '/api/{*rest}' }, key: '{ip}', limits: [100/minute], mode: shadow }
+";
+    let path = file("unreached.yaml", rules);
+    let path = path.to_str().expect("text");
+    let simulate = |trace: &str, more: &[&str]| {
+        let args = [&["simulate", "--rules", path, "--trace", "-", "--output", "table"][..], more];
+        run_with(args.concat(), trace)
+    };
+    let (api, login) = (
+        r#"{"at":0,"facts":{"path":"/api/x","user":"42","ip":"192.0.2.1"}}"#,
+        r#"{"at":0,"facts":{"path":"/login","method":"POST","ip":"192.0.2.1"}}"#,
+    );
+    let both = format!("{api}\n{login}\n");
+    let rows = [
+        (api, unreached("login")),
+        (login, unreached("api, watched")),
+        (r#"{"at":0,"facts":{"path":"/login"}}"#, unreached("api, login, watched")),
+        (&both, String::new()),
+        ("", String::new()),
+    ];
+    for (trace, stderr) in rows {
+        let ran = simulate(trace, &[]);
+        assert_eq!((ran.code, ran.stderr), (Some(0), stderr), "{trace}");
+    }
+    // The same of two files is told once.
+    let against = simulate(api, &["--against", path]);
+    assert_eq!(against.stderr.matches("no request reached").count(), 1, "{}", against.stderr);
 }

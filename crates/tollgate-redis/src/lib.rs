@@ -32,7 +32,7 @@
 //! use tollgate::{Check, Consistency, Limit, OnFailure, Terms};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limit = Limit::per_minute(100).name("login").build()?;
+//! let limit = Limit::per_minute(100).name("api").build()?;
 //! let terms = Terms {
 //!     // This process decides, and informs the store every 100 ms.
 //!     consistency: Consistency::LocalSync { interval_ms: 100 },

@@ -128,6 +128,8 @@ pub(crate) struct WrittenRule<'a> {
     pub(crate) context: CompileContext<'a>,
     pub(crate) name_span: Span,
     pub(crate) key_span: Span,
+    /// True if it is of the short form, whose limits name no algorithm.
+    pub(crate) is_short: bool,
     /// The limits of callers without a tier, in the order of the rule's.
     pub(crate) specs: Vec<WrittenLimit>,
     pub(crate) rule: Rule,
@@ -150,7 +152,7 @@ fn read_all<'a>(sources: &'a [Source], found: &RefCell<Diagnostics>) -> Vec<Rule
         let mut diagnostics = found.borrow_mut();
         let errors_before = diagnostics.len();
         let root = yaml::read(source, &mut diagnostics);
-        if diagnostics.len() > errors_before {
+        if root.is_none() && diagnostics.len() > errors_before {
             continue;
         }
         match root.map_or_else(|| Err(empty_file_error(source)), |root| check_root(source, root)) {
@@ -395,8 +397,10 @@ fn check_forms(context: CompileContext<'_>, root: &YamlNode) {
     let Some(short) = root.entry("rate_limits") else { return };
     for field in ["rules", "tiers"] {
         if let Some(entry) = root.entry(field) {
-            let problem = Problem::new(format!("`{field}` cannot stand beside `rate_limits`"))
-                .hint("write either the short form or the full one; two files may differ");
+            let problem = Problem::new(format!(
+                "`{field}` cannot be combined with `rate_limits` in one file"
+            ))
+            .hint("write either the short form or the full one; two files may differ");
             let diagnostic = Diagnostic::error(context.source, entry.key_span, problem);
             context.push(diagnostic.also(context.source, short.key_span, "the short form is here"));
         }

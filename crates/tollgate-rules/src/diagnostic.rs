@@ -13,28 +13,31 @@ use crate::source::Source;
 /// The most diagnostics that are shown. A file with more usually has one mistake that causes many.
 pub const MAX_SHOWN: usize = 100;
 
-/// The most diagnostics of each severity that are kept; the rest are only counted.
+/// The most diagnostics of each severity that are kept; further ones are only counted.
 const MAX_KEPT: usize = 1_000;
 
 /// The longest message or hint, in characters: a value pasted into the wrong place need not be
 /// repeated whole.
 const MAX_TEXT: usize = 500;
 
-/// The severity: errors make the rules unusable, warnings do not.
+/// The severity: errors make the rules unusable, warnings and notes do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The rules cannot be used.
     Error,
     /// The rules can be used, but something in them does not do what it seems to.
     Warning,
+    /// The rules can be used, and a choice in them is worth knowing. Shown by `tollgate check` only.
+    Note,
 }
 
 impl Severity {
-    /// `error` or `warning`.
+    /// `error`, `warning` or `note`.
     pub fn as_str(self) -> &'static str {
         match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
+            Severity::Note => "note",
         }
     }
 }
@@ -85,6 +88,11 @@ impl Diagnostic {
     /// A warning at a place.
     pub fn warning(source: &Source, span: Span, problem: Problem) -> Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(source, span, problem) }
+    }
+
+    /// A note at a place.
+    pub fn note(source: &Source, span: Span, problem: Problem) -> Diagnostic {
+        Diagnostic { severity: Severity::Note, ..Diagnostic::error(source, span, problem) }
     }
 
     /// An error of a file as a whole.
@@ -160,13 +168,16 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything found in the sources of one compilation.
+/// Everything found in the sources of one compilation. Notes are kept beside errors and warnings:
+/// [`notes`](Diagnostics::notes) has them, and everything else is about errors and warnings only.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
-    /// Bound: `MAX_KEPT` of each severity.
+    /// Errors and warnings. Bound: `MAX_KEPT` of each severity.
     found: Vec<Diagnostic>,
+    /// Bound: `MAX_KEPT`.
+    notes: Vec<Diagnostic>,
     /// Number found of each severity.
-    counts: [usize; 2],
+    counts: [usize; 3],
 }
 
 impl Diagnostics {
@@ -174,8 +185,12 @@ impl Diagnostics {
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let count = &mut self.counts[diagnostic.severity as usize];
         *count += 1;
-        if *count <= MAX_KEPT {
-            self.found.push(diagnostic);
+        if *count > MAX_KEPT {
+            return;
+        }
+        match diagnostic.severity {
+            Severity::Error | Severity::Warning => self.found.push(diagnostic),
+            Severity::Note => self.notes.push(diagnostic),
         }
     }
 
@@ -183,7 +198,9 @@ impl Diagnostics {
     /// first.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
         let rank = |file: &str| sources.iter().position(|one| to_printable(one.name()) == file);
-        self.found.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
+        for list in [&mut self.found, &mut self.notes] {
+            list.sort_by_cached_key(|diagnostic| (rank(&diagnostic.file), diagnostic.span()));
+        }
     }
 
     /// Returns true if there are errors.
@@ -196,17 +213,22 @@ impl Diagnostics {
         self.counts[severity as usize]
     }
 
-    /// Returns true if nothing was found.
+    /// Returns true if there are no errors and no warnings.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Number of all diagnostics.
+    /// Number of errors and warnings.
     pub fn len(&self) -> usize {
-        self.counts.iter().sum()
+        self.count(Severity::Error) + self.count(Severity::Warning)
     }
 
-    /// The diagnostics in order of their spans; at most 1,000 of each severity.
+    /// The notes in order of their spans; at most [`MAX_SHOWN`].
+    pub fn notes(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.notes.iter().take(MAX_SHOWN)
+    }
+
+    /// The errors and warnings in order of their spans; at most 1,000 of each severity.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.found.iter()
     }
@@ -216,8 +238,9 @@ impl Diagnostics {
         self.shown().map(Diagnostic::to_json).collect()
     }
 
-    /// Those that are shown: when there are too many, errors before warnings.
-    fn shown(&self) -> impl Iterator<Item = &Diagnostic> {
+    /// The errors and warnings that are shown, at most [`MAX_SHOWN`]: when there are too many, errors
+    /// before warnings.
+    pub fn shown(&self) -> impl Iterator<Item = &Diagnostic> {
         let errors = self.count(Severity::Error).min(MAX_SHOWN);
         let mut room = [errors, MAX_SHOWN - errors];
         self.found.iter().filter(move |diagnostic| {

@@ -1,6 +1,8 @@
 //! Valid but surely unintended settings: rules that never apply, limits that never bind, keys that
-//! nothing provides; and, in `overlaps`, more limits than can be decided together.
+//! nothing provides; in `overlaps`, more limits than can be decided together; and, in `estimates`,
+//! limits that are estimates where a hard bound may have been meant.
 
+mod estimates;
 pub(crate) mod overlaps;
 
 use std::collections::BTreeSet;
@@ -32,6 +34,7 @@ pub(crate) fn check(
             check_facts(written, settings);
         }
         check_redundant_limits(written);
+        estimates::check(written);
     }
     check_fallbacks(rules);
 }
@@ -179,7 +182,7 @@ fn check_redundant_limits(written: &WrittenRule<'_>) {
             .find(|(other, stricter)| *other != index && is_within(&stricter.limit, &one.limit));
         let Some((other, stricter)) = stricter else { continue };
         let problem = Problem::new(format!(
-            "`{}` never refuses anything: `{}` is always reached first",
+            "the limit `{}` has no effect: `{}` is always reached first",
             one.text, stricter.text
         ))
         .hint("remove it, or correct the numbers");

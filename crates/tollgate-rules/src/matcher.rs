@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
+use strsim::osa_distance;
 
 use crate::facts::Facts;
 use crate::normalized_facts::NormalizedFacts;
@@ -408,7 +409,7 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, Problem> {
         }
     };
     if net.trunc() != net {
-        return Err(bad("has bits set behind its prefix").hint(format!("write `{}`", net.trunc())));
+        return Err(bad("has host bits set").hint(format!("write `{}`", net.trunc())));
     }
     Ok(net)
 }
@@ -419,8 +420,51 @@ pub fn parse_method(text: &str) -> Result<Box<str>, Problem> {
     if text.is_empty() || text.len() > 32 || !text.bytes().all(is_token) {
         return Err(Problem::new(format!("{text:?} is not a method")).hint("write `GET` or `POST`"));
     }
-    Ok(text.to_ascii_uppercase().into())
+    let method = text.to_ascii_uppercase();
+    let is_long = method.len() >= NEAR_LETTERS_MIN;
+    if is_long
+        && !METHODS.contains(&&*method)
+        && let Some(near) = METHODS.into_iter().find(|one| osa_distance(&method, one) == 1)
+    {
+        let problem = Problem::new(format!("{text:?} is not a method that clients send"));
+        return Err(problem.hint(format!("did you mean `{near}`?")));
+    }
+    Ok(method.into())
 }
+
+/// The fewest letters of a method that counts as misspelt: of shorter ones too many are near another.
+const NEAR_LETTERS_MIN: usize = 4;
+
+/// Methods that clients send: those of HTTP and WebDAV, and those of caches. Others are accepted,
+/// unless they differ from one of these in one letter and have [`NEAR_LETTERS_MIN`].
+const METHODS: [&str; 26] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "OPTIONS",
+    "CONNECT",
+    "TRACE",
+    "QUERY",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "MKCOL",
+    "PROPFIND",
+    "PROPPATCH",
+    "SEARCH",
+    "REPORT",
+    "TRACK",
+    "MERGE",
+    "BIND",
+    "LINK",
+    "UNLINK",
+    "PURGE",
+    "BAN",
+];
 
 /// A method as rules know it.
 pub fn to_uppercase(method: Cow<'_, str>) -> Cow<'_, str> {
@@ -528,12 +572,31 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_method_is_no_method_of_its_own() {
+        for (text, want) in [
+            ("POSTT", "POST"),
+            ("PSOT", "POST"),
+            ("get ", ""),
+            ("gett", "GET"),
+            ("DELTE", "DELETE"),
+            ("OPTION", "OPTIONS"),
+        ] {
+            let problem = parse_method(text).unwrap_err();
+            assert!(problem.hint.as_ref().is_some_and(|hint| hint.contains(want)), "{problem}");
+        }
+        for text in METHODS.into_iter().chain(["patch", "MKCALENDAR", "SUBSCRIBE", "M-SEARCH", "X"])
+        {
+            assert_eq!(parse_method(text).as_deref(), Ok(&*text.to_ascii_uppercase()));
+        }
+    }
+
+    #[test]
     fn networks_are_checked() {
         assert!(contains(&[parse_cidr("10.0.0.0/8").unwrap()], "::ffff:10.1.2.3".parse().unwrap()));
         assert!(!contains(&[parse_cidr("10.0.0.0/8").unwrap()], "11.1.2.3".parse().unwrap()));
         for (text, want) in [
             ("10.0.0.0/33", "between 0 and 32"),
-            ("10.0.0.1/8", "bits set"),
+            ("10.0.0.1/8", "host bits set"),
             ("ten", "is not an address"),
             ("ten/8", "is not a network"),
         ] {

@@ -45,7 +45,7 @@ impl Pattern {
         let mut segments = Vec::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
             if segments.last() == Some(&PatternSegment::Rest) {
-                return Err(bad("goes on after `{*…}`, which takes all that follows")
+                return Err(bad("continues after `{*…}`, which must be the last segment")
                     .hint("put `{*…}` at the end"));
             }
             segments.push(PatternSegment::parse(part).map_err(|problem| Problem {
@@ -389,7 +389,7 @@ mod tests {
         let cases = [
             ("api", "does not begin with a slash"),
             ("", "does not begin with a slash"),
-            ("/api/{*rest}/x", "goes on after"),
+            ("/api/{*rest}/x", "continues after"),
             ("/api/{id", "half a placeholder"),
             ("/api/{id}.json", "half a placeholder"),
             ("/api/*", "a star"),

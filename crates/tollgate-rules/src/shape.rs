@@ -10,6 +10,7 @@ mod file_table;
 mod gateway_table;
 mod import_table;
 mod kinds;
+mod misplaced;
 mod rule_table;
 
 use crate::Problem;
@@ -219,11 +220,13 @@ impl ShapeChecker<'_> {
         let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
         // Later errors are not shown, and comparing takes time.
         let seen = self.diagnostics.len() < MAX_SHOWN;
-        let hint = match (seen.then(|| object.suggest(key)).flatten(), &names[..]) {
+        let misplaced = misplaced::advice(object, key);
+        let meant = || seen.then(|| object.suggest(key)).flatten();
+        let hint = misplaced.unwrap_or_else(|| match (meant(), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
             (None, [only]) => format!("its only field is `{only}`"),
             (None, all) => format!("it has the fields {}", all.join(", ")),
-        };
+        });
         let problem = format!("there is no field `{key}` in {}", object.noun);
         self.error(span, Problem::new(problem).hint(hint));
     }
@@ -296,10 +299,14 @@ impl ShapeChecker<'_> {
             return self.error(node.span, Problem::new(problem).hint(hint));
         }
         let problem = Problem::new(format!("`{}` {what}", named.name));
-        // The example of a field that can also be a map would not show a number.
-        let hint = match named.example.contains('{') {
-            true => format!("write `{}: {}`", named.name, from.max(1)),
-            false => format!("write `{}`", named.example),
+        let unquoted = node.text().and_then(|text| text.trim().parse::<u64>().ok());
+        let hint = match unquoted.filter(|number| (from..=to).contains(number)) {
+            Some(number) => format!("write `{}: {number}`", named.name),
+            // The example of a field that can also be a map would not show a number.
+            None if named.example.contains('{') => {
+                format!("write `{}: {}`", named.name, from.max(1))
+            }
+            None => format!("write `{}`", named.example),
         };
         self.error(node.span, problem.hint(hint));
     }
@@ -324,7 +331,10 @@ impl ShapeChecker<'_> {
             return;
         }
         let all = words.join(", ");
-        let hint = match suggest(text, words.iter().copied()) {
+        // A part of a name, such as `log`, is meant to be that name if there is only one.
+        let mut longer = words.iter().copied().filter(|word| text.len() > 2 && word.contains(text));
+        let part = longer.next().filter(|_| longer.next().is_none());
+        let hint = match part.or_else(|| suggest(text, words.iter().copied())) {
             Some(word) => format!("did you mean `{word}`? It can be: {all}"),
             None => format!("it can be: {all}"),
         };

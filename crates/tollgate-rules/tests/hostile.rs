@@ -36,6 +36,12 @@ fn rules(count: usize, rule: impl Fn(usize) -> String) -> String {
     )
 }
 
+/// A method that no other rule has, and that is near no method of HTTP.
+fn custom_method(n: usize) -> String {
+    let letters: String = n.to_string().bytes().map(|digit| char::from(digit + 17)).collect();
+    format!("QQ-{letters}")
+}
+
 #[test]
 fn large_files_of_every_kind_are_answered_soon() {
     let plain = |n: usize| format!("name: r{n}, key: global, limits: 1/s");
@@ -94,7 +100,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         (
             "methods without a path",
             rules(12_000, |n| {
-                let method: String = n.to_string().bytes().map(|b| char::from(b + 17)).collect();
+                let method = custom_method(n);
                 format!("{}, match: {{ method: {method} }}", plain(n))
             }),
             "",
@@ -102,7 +108,7 @@ fn large_files_of_every_kind_are_answered_soon() {
         (
             "paths that many rules share, and methods that they do not",
             rules(12_000, |n| {
-                let method: String = n.to_string().bytes().map(|b| char::from(b + 17)).collect();
+                let method = custom_method(n);
                 format!("{}, match: {{ path: \"/a/{{*rest}}\", method: {method} }}", plain(n))
             }),
             "",

@@ -18,6 +18,7 @@ mod descriptors;
 mod future_sizes;
 mod fuzz_seeded;
 mod gateway_settings;
+mod hints;
 mod hostile;
 #[cfg(feature = "jwt")]
 mod jwt;

@@ -23,10 +23,11 @@ pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use tollgate::{Limit, Limiter};
+/// # use tollgate::{Algorithm, Limit, Limiter};
 /// use tollgate_tower::{KeyFrom, KeyedGate, RateLimitLayer, charge};
 ///
-/// let guesses = Limit::per_minute(5).name("guesses").build()?;
+/// let guesses =
+///     Limit::per_minute(5).algorithm(Algorithm::SlidingWindowLog).name("guesses").build()?;
 /// let gate = KeyedGate::new(Arc::new(Limiter::with_capacity(1_000)), [guesses])?;
 /// let layer = RateLimitLayer::new(gate).charge(charge::only_failures);
 /// # drop(layer);

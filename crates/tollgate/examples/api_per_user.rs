@@ -1,4 +1,4 @@
-//! 1,000 requests an hour for each user, with the headers that tell a client where it stands.
+//! 1,000 requests an hour for each user, by the estimate of a sliding window, with the headers that tell a client where it stands.
 //!
 //! ```text
 //! cargo run -p tollgate --example api_per_user

@@ -14,7 +14,8 @@ fn main() -> Result<(), tollgate::LimitError> {
     let attempts =
         Limit::per_minute(5).algorithm(Algorithm::SlidingWindowLog).name("login").build()?;
     // Ten refusals within a minute earn a quarter of an hour.
-    let refusals = Limit::per_minute(10).name("refusals").build()?;
+    let refusals =
+        Limit::per_minute(10).algorithm(Algorithm::SlidingWindowLog).name("refusals").build()?;
 
     let address = "192.0.2.7";
     for attempt in 1..=20 {

@@ -17,9 +17,10 @@
 //!
 //! # What it promises
 //!
-//! * **Exact.** Whole numbers only. 1/day, 100/hour, 3/second and 10 million/second admit what
-//!   they say, to the unit, over any time. Waiting [`Decision::retry_after`] is enough, and one
-//!   microsecond less is not.
+//! * **Exact.** Whole numbers only. Buckets refill 1/day, 100/hour, 3/second or 10 million/second to
+//!   the unit over any time, windows admit N and logs never more than N in any period. A plain
+//!   `"100/minute"` is the sliding window counter, an estimate by design. Waiting
+//!   [`Decision::retry_after`] is enough, and one microsecond less is not.
 //! * **All or nothing.** A refused request charges nothing, also when it has several limits.
 //! * **Bounded.** The table is allocated once. No stream of keys makes it grow, and no flood of
 //!   new keys resets a limited one.

@@ -83,7 +83,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `units` per second.
+    /// `units` per second. Without a burst or an algorithm this is a sliding window counter, an
+    /// estimate: up to twice as many can pass within one period. The same holds for the others below.
     pub fn per_second(units: u64) -> LimitBuilder {
         Limit::per(units, Duration::from_secs(1))
     }

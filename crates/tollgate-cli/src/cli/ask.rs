@@ -1,6 +1,7 @@
 //! `tollgate ask`: sends one check to a running server, and prints the answer for people or programs.
 
 mod explain;
+mod method_note;
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -118,6 +119,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         decision.map_err(|error| CommandFailure::Input(listener.not_tollgate(&error)))?;
     let text = if args.json { format!("{}\n", response.body) } else { decision.human_text() };
     io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
+    if args.method.is_none() && !args.json {
+        let question = Value::Object(request_body(args)).to_string();
+        method_note::print(&args.server, question, decision.rule.is_none());
+    }
     if decision.allowed { Ok(()) } else { Err(CommandFailure::NegativeAnswer) }
 }
 

@@ -50,6 +50,13 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 fn print_for_humans(rules: Option<&RuleSet>, diagnostics: &Diagnostics) -> io::Result<()> {
     // If standard error is closed, the exit code is enough.
     let _ = write!(io::stderr(), "{diagnostics}");
+    if !diagnostics.has_errors() {
+        let mut gap = if diagnostics.is_empty() { "" } else { "\n" };
+        for note in diagnostics.notes() {
+            let _ = writeln!(io::stderr(), "{gap}{note}");
+            gap = "\n";
+        }
+    }
     let found = problem_counts(diagnostics);
     let Some(rules) = rules else {
         let denied = if diagnostics.has_errors() { "" } else { ", which --deny-warnings denies" };
@@ -75,7 +82,9 @@ struct CheckReport {
     size: Option<RulesSize>,
     errors: usize,
     warnings: usize,
-    diagnostics: serde_json::Value,
+    notes: usize,
+    /// Errors, warnings and notes.
+    diagnostics: Vec<serde_json::Value>,
 }
 
 impl CheckReport {
@@ -85,7 +94,12 @@ impl CheckReport {
             size: rules.map(RulesSize::of),
             errors: diagnostics.count(Severity::Error),
             warnings: diagnostics.count(Severity::Warning),
-            diagnostics: diagnostics.to_json(),
+            notes: diagnostics.count(Severity::Note),
+            diagnostics: diagnostics
+                .shown()
+                .chain(diagnostics.notes())
+                .map(Diagnostic::to_json)
+                .collect(),
         }
     }
 
@@ -126,9 +140,10 @@ impl RulesSize {
     }
 }
 
-/// Formats `2 errors, 1 warning`; empty if there are none.
+/// Formats `2 errors, 1 warning, 1 note`; empty if there are none.
 fn problem_counts(diagnostics: &Diagnostics) -> String {
-    let severities = [(Severity::Error, "error"), (Severity::Warning, "warning")];
+    let severities =
+        [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Note, "note")];
     let counts = severities.map(|(severity, noun)| (diagnostics.count(severity), noun));
     let told = counts.iter().filter(|(count, _)| *count > 0);
     told.map(|(count, noun)| count_with_noun(*count, noun)).collect::<Vec<_>>().join(", ")
@@ -188,7 +203,8 @@ pub(super) fn read_input_once<'a>(
 
 /// The end of `--help`.
 const EXAMPLES: &str = r#"Every mistake is reported with its file, line and column, and a hint how to fix
-it. A warning is about rules that are valid but do not do what they seem to.
+it. A warning is about rules that are valid but do not do what they seem to. A
+note is about a choice worth knowing, such as a limit that is an estimate.
 Files of envoyproxy/ratelimit are read unchanged.
 
 Examples:

@@ -95,7 +95,7 @@ impl Reloader {
                 self.peer_changes.offered =
                     Some(OfferedRules { text, files_fingerprint: over, applied: false });
                 if !self.apply_offered_rules() {
-                    self.logs.info("rules put at another instance are for other files", &[]);
+                    self.logs.info("ignored rules set on another instance: its rules files differ from this server's", &[]);
                 }
             }
             Some(None) => {

@@ -358,7 +358,7 @@ impl Reloader {
         if !fresh.is_empty() {
             fields.push(("start_fresh", &fresh));
         }
-        self.logs.info("new rules are in force", &fields);
+        self.logs.info("rules reloaded", &fields);
         log_warnings(found, &self.logs);
     }
 
@@ -417,7 +417,7 @@ impl Reloader {
         if failed.is_some() {
             let fields: [LogField<'_>; 1] = [("version", &version)];
             self.logs.info(
-                "the rules files are valid again, the rules that were put stay in force",
+                "rules files are valid again; rules set with PUT /api/rules stay active",
                 &fields,
             );
         }

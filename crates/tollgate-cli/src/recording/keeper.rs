@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(super) struct TrafficKeeper {
     /// `None` also after it could not be written.
     pub(super) file: Option<SortedTraceFile>,
     pub(super) share: Arc<CurrentShare>,
+    /// True if the file is to be opened again.
+    pub(super) is_reopening: Arc<AtomicBool>,
 }
 
 impl TrafficKeeper {
@@ -51,11 +53,28 @@ impl TrafficKeeper {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            if self.is_reopening.swap(false, Ordering::Acquire) {
+                self.reopen_file();
+            }
             let now = SystemClock.now();
             if self.file.as_ref().is_some_and(|file| file.is_due(now)) {
                 self.write(Some(now));
             }
         }
+    }
+
+    /// Begins a new file if the old one was moved. Requests that wait to be written go into the new one.
+    fn reopen_file(&mut self) {
+        let Some(SortedTraceFile { file, logs, .. }) = &mut self.file else { return };
+        match file.reopen() {
+            Ok(true) => logs.info("recording reopened", &[("path", &file.path().display())]),
+            Ok(false) => {}
+            Err(error) => {
+                let event = "cannot reopen the recording, it stays in the old file";
+                logs.error(event, &[("path", &file.path().display()), ("error", &error)]);
+            }
+        }
+        self.share.set(self.wanted_share());
     }
 
     fn keep(&mut self, chunk: TrafficChunk) {

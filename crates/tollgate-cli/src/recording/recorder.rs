@@ -2,7 +2,7 @@
 //! keeps them.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -42,6 +42,8 @@ pub(crate) struct TrafficRecorder {
     ipv6_prefix: Arc<AtomicU8>,
     /// True if a file is written.
     has_file: bool,
+    /// True from a request to open the file again until the thread does so.
+    is_reopening: Arc<AtomicBool>,
     /// The locks are hardly contended: each thread has its own stripe.
     stripes: Arc<ChunkStripes>,
     messages: SyncSender<RecorderMessage>,
@@ -111,11 +113,13 @@ impl TrafficRecorder {
         let share = Arc::<CurrentShare>::default();
         let ipv6_prefix = Arc::new(AtomicU8::new(64));
         let stripes = Arc::<ChunkStripes>::default();
+        let is_reopening = Arc::new(AtomicBool::new(false));
         let recorder = Arc::new(TrafficRecorder {
             sampler: CallerSampler::default(),
             share: share.clone(),
             ipv6_prefix: ipv6_prefix.clone(),
             has_file: file.is_some(),
+            is_reopening: is_reopening.clone(),
             stripes: stripes.clone(),
             messages,
             counters: StripedCounters::default(),
@@ -123,7 +127,7 @@ impl TrafficRecorder {
         });
         let ring = (entries_max > 0).then(|| TrafficRing::new(entries_max, now));
         let file = file.map(|(file, logs)| SortedTraceFile::new(file, logs, stripes, ipv6_prefix));
-        let keeper = TrafficKeeper { ring, file, share };
+        let keeper = TrafficKeeper { ring, file, share, is_reopening };
         let thread = background::spawn("tollgate-record", move || keeper.run(&received))?;
         Ok(RecorderThread { recorder, thread })
     }
@@ -224,6 +228,11 @@ impl TrafficRecorder {
         let (reply, shown) = sync_channel(1);
         self.messages.send(RecorderMessage::Show(now, reply)).map_err(|_| RecvError)?;
         shown.recv()
+    }
+
+    /// Opens the file again, because its name belongs to another file now. The thread does so within a second.
+    pub(crate) fn reopen_file(&self) {
+        self.is_reopening.store(true, Ordering::Release);
     }
 
     /// The requests that were not recorded since the start.

@@ -71,12 +71,15 @@ impl TraceFile {
         bytes_max: u64,
         names: Arc<KeyNames>,
     ) -> io::Result<TraceFile> {
-        if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(io::Error::other("it exists and is not a regular file"));
-        }
+        check_regular(path)?;
         if path.exists() {
             fs::rename(path, beside(path, ".1"))?;
         }
+        TraceFile::begin(path, bytes_max, names)
+    }
+
+    /// Begins a file, which is empty then.
+    fn begin(path: &Path, bytes_max: u64, names: Arc<KeyNames>) -> io::Result<TraceFile> {
         let out = new_file(path)?;
         let mut file = TraceFile {
             path: path.into(),
@@ -90,6 +93,28 @@ impl TraceFile {
         file.out.write_all(RECORDED_LINE.as_bytes())?;
         file.out.flush()?;
         Ok(file)
+    }
+
+    /// Begins a new file under the same name, with all callers, if the old one was moved. Returns false if it was
+    /// not. An empty file of that name is used; any other stays untouched, and that is an error.
+    pub(super) fn reopen(&mut self) -> io::Result<bool> {
+        check_regular(&self.path)?;
+        match fs::metadata(&self.path) {
+            Ok(found) if is_same_file(&found, &self.out.get_ref().metadata()?) => return Ok(false),
+            Ok(found) if found.len() > 0 => {
+                return Err(io::Error::other("another file has its name, and it is not empty"));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.out.flush()?;
+        *self = TraceFile::begin(&self.path, self.bytes_max, Arc::clone(&self.names))?;
+        Ok(true)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn share(&self) -> SampleShare {
@@ -201,6 +226,26 @@ impl TraceFile {
     }
 }
 
+/// Refuses a path that leads to something else than a file.
+fn check_regular(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        true => Err(io::Error::other("it exists and is not a regular file")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Without a number for each file, only a missing name shows that the file was moved.
+#[cfg(not(unix))]
+fn is_same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
+}
+
 /// Creates a file that only this user can read.
 fn new_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
@@ -289,6 +334,43 @@ mod tests {
         assert!(ip(0).starts_with("fd"), "{}", ip(0));
         assert_eq!((ip(0) == ip(1), ip(0) == ip(2)), (true, false));
         assert_eq!((ip(3) == ip(4), ip(3) == ip(5)), (true, false));
+    }
+
+    #[test]
+    fn a_file_that_was_moved_is_begun_anew_and_no_other_is_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("trace.jsonl"), directory.path().join("old"));
+        let mut file = file(directory.path(), 1 << 20);
+        let request = |at| RecordedRequest { at: Micros::new(at), ..RecordedRequest::default() };
+        file.write(&request(1), 64).unwrap();
+        assert!(!file.reopen().unwrap(), "it was not moved");
+        file.write(&request(2), 64).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        assert!(file.reopen().unwrap());
+        file.write(&request(3), 64).unwrap();
+        let ats =
+            |lines: Vec<Value>| lines.iter().map(|line| line["at"].clone()).collect::<Vec<_>>();
+        assert_eq!(ats(lines(&mut file)), [3]);
+        assert_eq!(
+            fs::read_to_string(&moved).unwrap().lines().count(),
+            3,
+            "its first line and two"
+        );
+        // An empty file, as programs that rotate logs create it, is used; another one is not.
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(file.reopen().unwrap());
+        file.write(&request(4), 64).unwrap();
+        assert_eq!(ats(lines(&mut file)), [4]);
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "mine").unwrap();
+        let error = file.reopen().unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+        file.write(&request(5), 64).unwrap();
+        file.flush().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        assert_eq!(fs::read_to_string(&moved).unwrap().lines().count(), 3);
+        assert!(!directory.path().join("trace.jsonl.1").exists());
     }
 
     #[test]

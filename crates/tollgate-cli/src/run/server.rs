@@ -38,6 +38,7 @@ const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct AssembledServer<'a> {
     pub(super) settings: &'a ServerSettings,
     pub(super) logs: &'a Logs,
+    pub(super) access_log: Option<&'a Logs>,
     /// All listeners, in the order of [`LISTENERS`].
     pub(super) listeners: Vec<AssembledListener>,
     pub(super) certificate: Option<Arc<Certificate>>,
@@ -82,7 +83,7 @@ impl<'a> AssembledServer<'a> {
     /// Assembles the listeners; `connections` is the cap of each data listener.
     pub(super) fn new(
         (settings, connections): (&'a ServerSettings, usize),
-        (logs, access_log): (&'a Logs, Option<&Logs>),
+        (logs, access_log): (&'a Logs, Option<&'a Logs>),
         credentials: Credentials,
         core: DecisionCore,
         started: Micros,
@@ -180,6 +181,7 @@ impl<'a> AssembledServer<'a> {
         AssembledServer {
             settings,
             logs,
+            access_log,
             listeners,
             certificate,
             stopping,

@@ -17,7 +17,8 @@ use crate::listeners::ListenerAddress;
 use crate::listeners::accept::{BindOptions, BoundListener};
 use crate::listeners::inherited::InheritedSockets;
 use crate::listeners::workers::WorkersEnded;
-use crate::shutdown::Signals;
+use crate::recording::RecorderThread;
+use crate::shutdown::{HangupTargets, Signals};
 use crate::snapshot::SnapshotThread;
 use crate::store::ServerGatekeeper;
 use crate::telemetry::LogField;
@@ -72,14 +73,19 @@ impl AssembledServer<'_> {
         self.log_start(&gatekeeper);
         announce(&addresses, settings);
 
-        let signal = signals.next(&self.live).await;
+        let targets = HangupTargets {
+            rules: self.live.clone(),
+            access_log: self.access_log.cloned(),
+            recorder: self.recording.as_ref().map(RecorderThread::recorder),
+        };
+        let signal = signals.next(&targets).await;
         self.logs.info("stopping: waiting for requests to finish", &[("signal", &signal)]);
         self.stopping.store(true, Ordering::Relaxed);
         self.traffic.iter().for_each(LiveTraffic::stop);
         tokio::select! {
             () = self.drain(opened) => {}
             // A second signal: stop without draining. The last periodic snapshot stays.
-            _ = signals.next(&self.live) => {
+            _ = signals.next(&targets) => {
                 self.logs.warn("stopping at once", &[]);
                 return Ok(());
             }
@@ -125,7 +131,7 @@ impl AssembledServer<'_> {
             ("limits", &limits),
             ("store", &self.settings.store),
         ];
-        self.logs.info("tollgate serves", &fields);
+        self.logs.info("server started", &fields);
     }
 
     /// Waits for changes made at other instances, so that they apply from the first request if the store

@@ -107,6 +107,35 @@ fn the_access_log_has_a_line_for_each_request_and_no_secret() {
     assert_eq!(outcomes(&gateway, "default", "2xx"), 2);
 }
 
+/// A program that rotates logs moves the file and sends SIGHUP: later lines are in a new file of the name.
+#[cfg(unix)]
+#[test]
+fn an_access_log_that_was_moved_is_opened_again_after_a_hangup() {
+    let upstream = RawUpstream::recorder();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let flags = ["--access-log", text(&path), "--log-format", "json"];
+    let mut gateway = GatewayProcess::start_with(upstream.address(), COUNTING_RULES, &flags);
+    let paths = |path: &Path, count| {
+        let lines = access_lines(path, count);
+        lines
+            .iter()
+            .map(|line| line["path"].as_str().expect("a path").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut client = WireClient::connect(gateway.address());
+    client.get("/before").expect("an answer");
+    assert_eq!(paths(&path, 1), ["/before"]);
+    std::fs::rename(&path, &moved).expect("the file is moved");
+    client.get("/moved").expect("an answer");
+    assert_eq!(paths(&moved, 2), ["/before", "/moved"]);
+    gateway.server.signal("HUP");
+    gateway.server.wait_for_log("access log reopened");
+    client.get("/after").expect("an answer");
+    assert_eq!(paths(&path, 1), ["/after"]);
+    assert_eq!(paths(&moved, 2).len(), 2);
+}
+
 fn access_lines(path: &Path, count: usize) -> Vec<serde_json::Value> {
     until("the lines of the access log", || {
         let text = std::fs::read_to_string(path).expect("the access log");

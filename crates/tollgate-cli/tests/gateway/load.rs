@@ -196,7 +196,7 @@ fn rules_and_routes_change_under_load_without_an_error() {
             let before = served.load(Ordering::Relaxed);
             std::fs::write(gateway.rules_path(), version(number, addresses)).expect("a file");
             gateway.server.signal("HUP");
-            gateway.server.wait_for_log("new rules are in force");
+            gateway.server.wait_for_log("rules reloaded");
             // Some requests with each version.
             until_true("requests", || served.load(Ordering::Relaxed) >= before + 20);
         }

@@ -174,7 +174,7 @@ fn answers_of_others_are_told_and_harmless() {
     let rows: [(&[u8], &str); 6] = [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not answer like Tollgate"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n{}", "the answer broke off"),
-        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>", "answered 502, but not like Tollgate"),
+        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>", "answered 502 but is not a Tollgate server"),
         (b"SSH-2.0-x\r\n", "what answers is not HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "write --server https://"),
         (b"", "what answers is not HTTP"),
@@ -245,4 +245,33 @@ fn ask_believes_the_usual_certificates() {
     let asked = ask.args(["ask", "--server", &url, "--user", "42"]).env("SSL_CERT_FILE", &cert);
     let asked = asked.output().unwrap();
     assert!(asked.status.success(), "{asked:?}");
+}
+
+#[test]
+fn a_question_without_a_method_names_the_rules_that_need_one() {
+    let folder = tempdir().unwrap();
+    let rules = "rules:
+  - { name: login, match: { path: /login, method: POST }, key: '{ip}', limits: [100/minute] }
+  - { name: other, match: { path: /other, method: POST }, key: '{ip}', limits: [100/minute] }
+";
+    let rules = file(folder.path(), "rules.yaml", rules);
+    let server = TollgateProcess::start(&["--rules", text(&rules)]);
+    let (url, admin) = (format!("http://{}", server.http()), format!("http://{}", server.admin()));
+    let ask = |more: &[&str]| {
+        let start = ["ask", "--server", &url, "--path", "/login", "--ip", "192.0.2.1"];
+        run(&[&start[..], more].concat())
+    };
+    let hint = "hint: add --method, such as --method POST\n";
+    let named = ask(&["--admin", &admin]);
+    assert_eq!((named.code, &*named.stdout), (Some(0), "Allowed: no rule applies.\n"));
+    let note =
+        "note: the question has no method, and these rules need one: login (method is POST)\n";
+    assert_eq!(named.stderr, format!("{note}{hint}"));
+    // The default admin listener may be that of another server.
+    let unnamed = ask(&[]);
+    let note = "note: the question has no method, so rules that match a method did not apply\n";
+    assert_eq!(unnamed.stderr, format!("{note}{hint}"));
+    for quiet in [&["--admin", &admin, "--method", "POST"][..], &["--json"]] {
+        assert_eq!(ask(quiet).stderr, "", "{quiet:?}");
+    }
 }

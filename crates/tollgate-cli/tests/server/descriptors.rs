@@ -80,7 +80,7 @@ fn by_default_connections_fit_into_the_files_there_are() {
     }
     let told = start(200, beside + 1_000, &[]).stop().stderr;
     let first = told.lines().next().unwrap_or_default();
-    assert!(first.contains(" info  tollgate serves "), "the first line of all: {told}");
+    assert!(first.contains(" info  server started "), "the first line of all: {told}");
     // What fits is let in, and no more.
     let server = start(200, beside + 3, &["--max-connections-per-ip", "3"]);
     let mut clients: Vec<_> =

@@ -84,7 +84,7 @@ fn a_changed_key_counts_without_a_restart() {
     };
     assert_eq!((most(&server, GOOD), most(&server, OTHER)), (Some(30), Some(7)));
     file(&directory.path().join("keys"), "secret", OTHER_SECRET);
-    server.wait_for_log("new rules are in force");
+    server.wait_for_log("rules reloaded");
     assert_eq!((most(&server, GOOD), most(&server, OTHER)), (Some(7), Some(30)));
     file(&directory.path().join("keys"), "secret", "too short");
     server.wait_for_log("at least 32 bytes");

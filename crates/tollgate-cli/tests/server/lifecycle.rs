@@ -86,7 +86,7 @@ fn one_line_says_what_serves() {
                  - { name: b, key: global, limits: [5/day] }\n";
     let rules = file(directory.path(), "rules.yaml", rules);
     let want = concat!(
-        "info  tollgate serves version=",
+        "info  server started version=",
         env!("CARGO_PKG_VERSION"),
         " rules=2 limits=3 store=memory"
     );
@@ -94,7 +94,7 @@ fn one_line_says_what_serves() {
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(want)).collect();
     assert_eq!(lines.len(), 1, "{ended:?}");
     let ended = TollgateProcess::start(&["--rules", text(&rules), "--log-format", "json"]).stop();
-    let line = ended.stderr.lines().find(|line| line.contains("tollgate serves")).unwrap();
+    let line = ended.stderr.lines().find(|line| line.contains("server started")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["rules"], &line["limits"]), (&2.into(), &3.into()));
     assert_eq!((&line["store"], &line["level"]), (&"memory".into(), &"info".into()));
@@ -111,6 +111,26 @@ fn a_hangup_ends_nothing() {
     }
     assert_eq!(server.check(r#"{"user":"42"}"#)["remaining"], 3, "counters stay");
     assert_eq!(server.stop().code, Some(0));
+}
+
+/// A program that rotates logs moves the file and sends SIGHUP: later requests are in a new file of the name.
+#[cfg(unix)]
+#[test]
+fn a_recording_that_was_moved_is_begun_anew_after_a_hangup() {
+    let directory = tempdir().unwrap();
+    let (trace, moved) = (directory.path().join("trace.jsonl"), directory.path().join("moved"));
+    let mut server =
+        TollgateProcess::start(&["--limit", "9/day burst 9", "--record", text(&trace)]);
+    server.check(r#"{"user":"42","path":"/before"}"#);
+    std::fs::rename(&trace, &moved).expect("the file is moved");
+    server.signal("HUP");
+    server.wait_for_log("recording reopened");
+    server.check(r#"{"user":"42","path":"/after"}"#);
+    assert_eq!(server.stop().code, Some(0));
+    let [old, new] = [moved, trace].map(|path| std::fs::read_to_string(path).expect("a trace"));
+    assert!(new.contains("/after") && !old.contains("/after"), "{old}{new}");
+    assert!((old + &new).contains("/before"), "no request is lost");
+    assert!(new.starts_with("{\"recorded\""), "{new}");
 }
 
 #[test]

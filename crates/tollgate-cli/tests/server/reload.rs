@@ -16,7 +16,7 @@ use tempfile::tempdir;
 
 use crate::harness::{TestHttpClient, TollgateProcess, file, text, tollgate};
 
-const IN_FORCE: &str = "new rules are in force";
+const IN_FORCE: &str = "rules reloaded";
 const WRONG: &str = "the new rules are invalid, the old ones stay in force";
 const SAME: &str = "the rules are unchanged";
 

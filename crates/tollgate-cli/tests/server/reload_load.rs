@@ -137,7 +137,7 @@ fn two_hundred_versions_under_load_lose_nothing() {
         clients.push(scope.spawn(move || ask_in_batches(listener, CLIENTS, stop, asked)));
         for number in 1..=RELOADS {
             replace(&path, number);
-            let line = server.wait_for_log("new rules are in force");
+            let line = server.wait_for_log("rules reloaded");
             assert!(line.contains(&format!(" version={} ", number + 1)), "{line}");
             let changes = "added=0 removed=0 changed=2 unchanged=998";
             assert!(line.contains(changes), "{line}");
@@ -180,7 +180,7 @@ fn a_storm_of_hangups_is_harmless() {
         }
         replace(&path, 1);
         server.signal("HUP");
-        server.wait_for_log("new rules are in force");
+        server.wait_for_log("rules reloaded");
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().map(|client| client.join().expect("nobody failed")).collect()
     });

@@ -73,6 +73,10 @@ impl CompileContext<'_> {
         self.push(Diagnostic::warning(self.source, span, problem));
     }
 
+    pub(crate) fn note(&self, span: Span, problem: Problem) {
+        self.push(Diagnostic::note(self.source, span, problem));
+    }
+
     pub(crate) fn push(&self, diagnostic: Diagnostic) {
         self.shared.diagnostics.borrow_mut().push(diagnostic);
     }
@@ -166,7 +170,9 @@ pub(crate) fn optional<T>(
 /// Error texts of the core end with the advice; here that becomes the hint.
 fn with_hint(problem: Problem) -> Problem {
     let message = &problem.message;
-    let cut = [": write ", ": leave ", "; leave "].iter().find_map(|words| message.rfind(words));
+    let cut = [": write ", ": did you mean ", ": leave ", "; leave "]
+        .iter()
+        .find_map(|words| message.rfind(words));
     match (cut, &problem.hint) {
         (Some(cut), None) => Problem::new(&message[..cut]).hint(&message[cut + 2..]),
         _ => problem,

@@ -88,7 +88,7 @@ pub(super) fn check_capacity(context: CompileContext<'_>, node: &YamlNode, limit
         let Some(Some(first)) = lists.next() else { continue };
         if lists.all(|too_small| too_small.is_some()) {
             let problem = Problem::new(format!(
-                "a cost of {cost} never passes: `{}` has room for {} at most",
+                "a request of cost {cost} can never be allowed: the capacity of `{}` is {}",
                 first.text,
                 first.limit.capacity()
             ))

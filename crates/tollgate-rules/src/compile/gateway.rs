@@ -80,7 +80,7 @@ impl<'a> WrittenUpstreams<'a> {
         if let Some(one) = read.list.get(GatewaySettings::UPSTREAMS_MAX) {
             let most = GatewaySettings::UPSTREAMS_MAX;
             let problem = Problem::new(format!("there are more than {most} upstreams"))
-                .hint("servers that do the same are the addresses of one upstream");
+                .hint("list interchangeable servers as `addresses` of one upstream");
             one.context.error(one.name_span, problem);
         }
         read
@@ -192,7 +192,7 @@ fn check_unreachable(routes: &[WrittenRoute<'_>]) {
             }
             false => {
                 let problem = Problem::new(
-                    "no request reaches this route: an earlier one matches what it matches",
+                    "this route is never used: an earlier route matches all of its requests",
                 )
                 .hint("the first route that matches wins: move this one up, or remove it");
                 Diagnostic::warning(context.source, later.span, problem)

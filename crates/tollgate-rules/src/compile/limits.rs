@@ -2,7 +2,7 @@
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::limit::{CalendarUnit, is_monthly, parse_calendar_rate, parse_rate};
-use tollgate::{Algorithm, Align, Limit, OnChange, Precision};
+use tollgate::{Algorithm, Align, Limit, LimitError, OnChange, Precision};
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
@@ -27,6 +27,23 @@ pub(super) struct LimitOwner<'a> {
 pub(crate) struct WrittenLimit {
     pub(crate) spec: LimitSpec,
     pub(crate) span: Span,
+}
+
+/// The limits of a rule as they are written, and what they become for all tiers. `None`: reported.
+pub(super) fn read_all(
+    context: CompileContext<'_>,
+    node: &YamlNode,
+    owner: LimitOwner<'_>,
+    tiers: &WrittenTiers<'_>,
+) -> Option<(Vec<WrittenLimit>, TierLimits)> {
+    let ReadableLimits { specs, nodes, is_complete } = specs(context, node)?;
+    let blamed = |problem: &Problem, index: usize| blame(problem, nodes[index]);
+    if !is_complete {
+        build_all(context, &specs, &blamed, owner, Multiplier::ONE);
+        return None;
+    }
+    let limits = read_rule_limits(context, &specs, blamed, owner, tiers)?;
+    Some((specs, limits))
 }
 
 /// The limits of a rule for all tiers. `None`: reported.
@@ -91,10 +108,11 @@ pub(super) fn read_replacement(
     owner: LimitOwner<'_>,
     replaced: ReplacedLimits<'_>,
 ) -> Option<Vec<RuleLimit>> {
-    let mut specs = specs(context, node)?;
-    replaced.complete(node.each(), &mut specs);
-    let blamed = |problem: &Problem, index: usize| blame(problem, &node.each()[index]);
-    let built = build_all(context, &specs, &blamed, owner, Multiplier::ONE)?;
+    let ReadableLimits { mut specs, nodes, is_complete } = specs(context, node)?;
+    replaced.complete(&nodes, &mut specs);
+    let blamed = |problem: &Problem, index: usize| blame(problem, nodes[index]);
+    let built = build_all(context, &specs, &blamed, owner, Multiplier::ONE);
+    let built = built.filter(|_| is_complete)?;
     check_shared(context, &specs, &built);
     Some(built)
 }
@@ -103,7 +121,7 @@ impl ReplacedLimits<'_> {
     /// Fills in the fields that limits leave out, such as the algorithm, from the rule's limit of
     /// the same period, so that the same count continues, and the end of an override gives no
     /// second quota.
-    fn complete(self, nodes: &[YamlNode], specs: &mut [WrittenLimit]) {
+    fn complete(self, nodes: &[&YamlNode], specs: &mut [WrittenLimit]) {
         let algorithm_of = |index: usize| self.0[index].limit.algorithm();
         let mut free: Vec<usize> = (0..self.0.len()).collect();
         let mut take = |wanted: &dyn Fn(usize) -> bool| {
@@ -176,8 +194,17 @@ fn inherit(from: &Limit, node: &YamlNode, spec: &mut LimitSpec) {
     }
 }
 
-/// Reads `limits`. `None`: an error was reported.
-pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<WrittenLimit>> {
+/// The limits of a list whose fields can be read, and where they stand.
+struct ReadableLimits<'n> {
+    specs: Vec<WrittenLimit>,
+    nodes: Vec<&'n YamlNode>,
+    /// False if a field of another limit was reported. The others are built all the same, so that
+    /// what is wrong with them is reported as well.
+    is_complete: bool,
+}
+
+/// Reads `limits`. `None`: an error was reported, and there is none that can be built.
+fn specs<'n>(context: CompileContext<'_>, node: &'n YamlNode) -> Option<ReadableLimits<'n>> {
     let nodes = node.each();
     if nodes.is_empty() {
         let problem = Problem::new("the list of limits is empty")
@@ -193,14 +220,32 @@ pub(super) fn specs(context: CompileContext<'_>, node: &YamlNode) -> Option<Vec<
         context.error(nodes[MAX_LIMITS].span, Problem::new(problem).hint("remove some"));
         return None;
     }
-    let specs: Vec<Option<WrittenLimit>> = nodes
-        .iter()
-        .map(|node| Some(WrittenLimit { spec: spec(context, node)?, span: node.span }))
-        .collect();
-    specs.into_iter().collect()
+    let written = |node| Some((WrittenLimit { spec: spec(context, node)?, span: node.span }, node));
+    let (specs, readable): (Vec<_>, Vec<_>) = nodes.iter().filter_map(written).unzip();
+    let is_complete = readable.len() == nodes.len();
+    Some(ReadableLimits { specs, nodes: readable, is_complete })
 }
 
+/// Reads one limit. `None`: a field was reported, and its rate if that cannot be read either.
 fn spec(context: CompileContext<'_>, node: &YamlNode) -> Option<LimitSpec> {
+    let spec = fields(context, node);
+    if spec.is_none()
+        && let Some(rate) = node.get("rate")
+    {
+        context.read(rate, |text| Ok(check_rate(text)?));
+    }
+    spec
+}
+
+/// Checks a rate without the other fields of its limit.
+fn check_rate(text: &str) -> Result<(), LimitError> {
+    match is_monthly(text) {
+        true => parse_calendar_rate(text).map(|_| ()),
+        false => parse_rate(text)?.build().map(|_| ()),
+    }
+}
+
+fn fields(context: CompileContext<'_>, node: &YamlNode) -> Option<LimitSpec> {
     if let Some(rate) = node.text() {
         return Some(LimitSpec { rate: rate.into(), ..LimitSpec::default() });
     }
@@ -265,11 +310,7 @@ pub(super) fn blame(problem: &Problem, node: &YamlNode) -> Span {
     ];
     let YamlValue::Map(_) = node.value else { return node.span };
     let Some(rate) = node.get("rate") else { return node.span };
-    let text = rate.text().unwrap_or_default();
-    let readable = match is_monthly(text) {
-        true => parse_calendar_rate(text).is_ok(),
-        false => parse_rate(text).is_ok_and(|builder| builder.build().is_ok()),
-    };
+    let readable = check_rate(rate.text().unwrap_or_default()).is_ok();
     let named = || WORDS.iter().filter(|(word, _)| problem.message.contains(word));
     let field = readable.then(|| named().find_map(|(_, field)| node.get(field))).flatten();
     field.unwrap_or(rate).span

@@ -64,7 +64,7 @@ pub(super) fn read<'a>(
     };
     check_combinations(context, node, &rule);
     let (name_span, key_span) = (name_node?.span, key_node?.span);
-    Some(WrittenRule { context, name_span, key_span, specs, rule })
+    Some(WrittenRule { context, name_span, key_span, is_short: false, specs, rule })
 }
 
 /// The limits of a rule as they are written, and what they become.
@@ -84,10 +84,7 @@ fn limits_of(
     }
     let owner = LimitOwner { rule, on_change: on_change(node), tiered: tiered.is_some() };
     let Some(limits) = node.get("limits") else { return without_limits(context, node) };
-    let specs = limits::specs(context, limits)?;
-    let blame = |problem: &Problem, index: usize| limits::blame(problem, &limits.each()[index]);
-    let built = limits::read_rule_limits(context, &specs, blame, owner, tiers)?;
-    Some((specs, built))
+    limits::read_all(context, limits, owner, tiers)
 }
 
 /// The limits of a rule that has none, if it bounds work in another way.

@@ -109,6 +109,7 @@ impl<'a> ShortFormReader<'a, '_> {
             context: self.context,
             name_span: entry.key_span,
             key_span: entry.key_span,
+            is_short: true,
             specs: specs.into(),
             rule: Rule::new(name, KeyTemplate::parse(key).expect("a template of ours"), limits),
         })

@@ -40,8 +40,10 @@ impl KeyTemplate {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
             if text != "global" {
-                return Err(Problem::new(format!("the rule has one key for all, not {text:?}"))
-                    .hint("write `global`"));
+                return Err(Problem::new(format!(
+                    "this rule counts all callers together; it has no key {text:?}"
+                ))
+                .hint("write `global`"));
             }
             return Ok(key.with("global", ""));
         }

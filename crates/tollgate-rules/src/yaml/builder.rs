@@ -71,6 +71,9 @@ pub(super) struct YamlBuilder<'a> {
     anchored_nodes: usize,
     aliases: usize,
     root: Option<YamlNode>,
+    /// True if a value is missing in the tree that the file has, so that `shape` would report it as
+    /// missing there.
+    is_incomplete: bool,
 }
 
 impl<'a> YamlBuilder<'a> {
@@ -85,6 +88,7 @@ impl<'a> YamlBuilder<'a> {
             anchored_nodes: 0,
             aliases: 0,
             root: None,
+            is_incomplete: false,
         }
     }
 
@@ -104,7 +108,6 @@ impl<'a> YamlBuilder<'a> {
         &mut self,
         parser: Parser<'t, StrInput<'t>>,
     ) -> Result<Option<YamlNode>, FatalDiagnostic> {
-        let errors_before = self.diagnostics.len();
         let mut documents = 0;
         for event in parser {
             let (event, span) =
@@ -131,7 +134,7 @@ impl<'a> YamlBuilder<'a> {
             }
             self.event(event, span)?;
         }
-        Ok(self.root.take().filter(|_| self.diagnostics.len() == errors_before))
+        Ok(self.root.take().filter(|_| !self.is_incomplete))
     }
 
     /// The innermost bracket that is still open.
@@ -166,6 +169,7 @@ impl<'a> YamlBuilder<'a> {
             Event::SequenceEnd | Event::MappingEnd => self.end(span)?,
             Event::Alias(anchor) => self.alias(anchor, span)?,
             Event::UnresolvedAlias(name) => {
+                self.is_incomplete = true;
                 self.error(
                     span,
                     Problem::new(format!("there is no anchor `&{name}` above"))
@@ -296,6 +300,8 @@ impl<'a> YamlBuilder<'a> {
         };
         if let Some((span, problem, first)) = problem {
             let diagnostic = Diagnostic::error(self.source, span, problem);
+            // The value of a second key of one name is not missing: the first one has one.
+            self.is_incomplete |= first.is_none();
             self.diagnostics.push(match first {
                 Some(first) => diagnostic.also(self.source, first, "it was first given here"),
                 None => diagnostic,

@@ -47,7 +47,7 @@ pub(super) fn explain(
 
 /// Mistakes that the parser notices late: where they are, and what they are.
 fn earlier(text: &str, place: Span, kind: &ErrorKind) -> Option<(usize, Problem)> {
-    if let Some(tab) = tab_in_indent(text, place) {
+    if let Some(tab) = tab_in_indent(text, place, kind) {
         let what = "there is a tab in the indentation, and YAML takes only spaces there";
         return Some((tab, Problem::new(what).hint("indent with spaces, two for each level")));
     }
@@ -99,12 +99,7 @@ fn problem(kind: &ErrorKind) -> Problem {
             "this bracket is closed by one of another kind",
             "close brackets in the order in which they were opened",
         ),
-        InvalidIndentation
-        | ExpectedBlockMappingKey
-        | ExpectedBlockSequenceEntry
-        | InvalidBlockScalarIndent
-        | InvalidFlowScalarIndent
-        | BlockSequenceEntryNotAllowed => (
+        kind if is_indentation(kind) => (
             "the indentation does not fit the lines above",
             "fields that belong together begin in the same column",
         ),
@@ -137,11 +132,39 @@ fn problem(kind: &ErrorKind) -> Problem {
     Problem::new(what).hint(hint)
 }
 
-/// A tab in the indentation of the line.
-fn tab_in_indent(text: &str, place: Span) -> Option<usize> {
+/// A tab in the indentation of the line. The parser notices one behind a text that may go on already
+/// at the end of that text, and one behind spaces only when the line below is indented otherwise.
+fn tab_in_indent(text: &str, place: Span, kind: &ErrorKind) -> Option<usize> {
     let start = line_start(text, place.start);
+    let next = || text[start..].find('\n').map(|newline| start + newline + 1);
+    let previous = || start.checked_sub(1).map(|end| line_start(text, end));
+    let beside = || match kind {
+        ErrorKind::TabInPlainScalar | ErrorKind::TabInIndentation => {
+            next().and_then(|next| tab(text, next))
+        }
+        _ if is_indentation(kind) => previous().and_then(|previous| tab(text, previous)),
+        _ => None,
+    };
+    tab(text, start).or_else(beside)
+}
+
+/// The first tab in the indentation of the line that starts here.
+fn tab(text: &str, start: usize) -> Option<usize> {
     let indent = text[start..].split(|c| c != ' ' && c != '\t').next()?;
     indent.find('\t').map(|tab| start + tab)
+}
+
+fn is_indentation(kind: &ErrorKind) -> bool {
+    use ErrorKind::*;
+    matches!(
+        kind,
+        InvalidIndentation
+            | ExpectedBlockMappingKey
+            | ExpectedBlockSequenceEntry
+            | InvalidBlockScalarIndent
+            | InvalidFlowScalarIndent
+            | BlockSequenceEntryNotAllowed
+    )
 }
 
 fn is_in_quotes(kind: &ErrorKind) -> bool {

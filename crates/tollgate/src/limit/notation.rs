@@ -21,6 +21,14 @@ const UNITS: [(&[&str], u64); 7] = [
     (&["w", "week", "weeks"], 604_800_000_000),
 ];
 
+/// Words for units that a misspelt one is compared with. Of equally near ones the first is suggested.
+const UNIT_WORDS: [&str; 8] =
+    ["second", "minute", "hour", "day", "week", "month", "millisecond", "microsecond"];
+
+/// Advice that names all units.
+const UNITS_ADVICE: &str =
+    "write second, minute, hour, day or week, or a number and us, ms, s, m, h, d or w, such as 90s";
+
 impl FromStr for Limit {
     type Err = LimitError;
 
@@ -36,6 +44,7 @@ pub fn parse_rate(text: &str) -> Result<LimitBuilder, LimitError> {
             "the rate {text:?} {problem}: write `100/minute`, `5 per 90s` or `100/minute burst 20`"
         ))
     };
+    check_one_rate(text)?;
     let (rate, burst) = match split_word(text, "burst") {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
@@ -73,6 +82,7 @@ pub fn parse_calendar_rate(text: &str) -> Result<(u64, CalendarUnit), LimitError
              `1000/day`"
         ))
     };
+    check_one_rate(text)?;
     if split_word(text, "burst").is_some() {
         return Err(bad("has a burst, which windows of the calendar cannot have"));
     }
@@ -97,6 +107,25 @@ pub fn is_monthly(text: &str) -> bool {
     let rate = split_word(text, "burst").map_or(text, |(rate, _)| rate);
     let unit = split_rate(rate).and_then(|(_, period)| calendar_unit(split_count(period).1));
     unit == Some(CalendarUnit::Month)
+}
+
+/// Reports several rates in one text.
+fn check_one_rate(text: &str) -> Result<(), LimitError> {
+    let by_sign = text.split([',', ';', '+', '&']);
+    let rates: Vec<&str> = by_sign
+        .flat_map(|part| match split_word(part, "and") {
+            Some((one, other)) => vec![one, other],
+            None => vec![part],
+        })
+        .map(str::trim)
+        .collect();
+    if rates.len() < 2 || rates.iter().any(|rate| split_rate(rate).is_none()) {
+        return Ok(());
+    }
+    Err(LimitError::new(format!(
+        "{text:?} holds several rates: write each as a limit of its own: `[{}]`",
+        rates.join(", ")
+    )))
 }
 
 /// The units and the period of a rate.
@@ -164,9 +193,7 @@ fn parse_decimal(text: &str) -> Result<(u64, u32), String> {
 pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
     let trimmed = text.trim();
     let bad = |problem: String| {
-        LimitError::new(format!(
-            "the period {trimmed:?} {problem}: write a number and us, ms, s, m, h, d or w, such as 90s"
-        ))
+        LimitError::new(format!("the period {trimmed:?} {problem}: {UNITS_ADVICE}"))
     };
     if trimmed.is_empty() {
         return Err(bad("is empty".into()));
@@ -179,7 +206,12 @@ pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
         let after = after.trim_start();
         let letters = after.len() - after.trim_start_matches(char::is_alphabetic).len();
         let (unit, after) = after.split_at(letters);
-        let micros = unit_micros(unit).ok_or_else(|| bad(unit_problem(unit, after)))?;
+        let micros = unit_micros(unit).ok_or_else(|| match nearest_unit(unit) {
+            Some(near) => LimitError::new(format!(
+                "the period {trimmed:?} has the unknown unit {unit:?}: did you mean `{near}`?"
+            )),
+            None => bad(unit_problem(unit, after)),
+        })?;
         let number = match number {
             "" if total == 0 && after.is_empty() => 1,
             "" => return Err(bad(format!("has no number before {unit:?}"))),
@@ -197,6 +229,32 @@ pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
 fn unit_micros(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     UNITS.iter().find(|(names, _)| names.contains(&unit.as_str())).map(|(_, micros)| *micros)
+}
+
+/// The word that a misspelt unit was most likely meant to be: the same first letter, and at most two
+/// letters in its middle that differ.
+fn nearest_unit(unit: &str) -> Option<&'static str> {
+    let unit = unit.to_ascii_lowercase();
+    if calendar_unit(&unit).is_some() || !unit.is_ascii() {
+        return None;
+    }
+    let differing = |word: &str| {
+        let pairs = || unit.bytes().zip(word.bytes());
+        let prefix = pairs().take_while(|(a, b)| a == b).count();
+        let shorter = unit.len().min(word.len());
+        let ends = unit.bytes().rev().zip(word.bytes().rev());
+        let suffix = ends.take(shorter - prefix).take_while(|(a, b)| a == b).count();
+        (prefix > 0).then_some(unit.len().max(word.len()) - prefix - suffix)
+    };
+    // The short spelling counts as well: `mn` is near `min`.
+    let short = |word: &'static str| &word[..word.len().min(3)];
+    let distances = UNIT_WORDS.into_iter().filter_map(|word| {
+        let plural = format!("{word}s");
+        let spellings = [word, &plural, short(word)];
+        let least = spellings.into_iter().filter_map(differing).min()?;
+        (least <= 2 && least < unit.len()).then_some((least, word))
+    });
+    distances.min_by_key(|(least, _)| *least).map(|(_, word)| word)
 }
 
 fn unit_problem(unit: &str, after: &str) -> String {
@@ -328,6 +386,7 @@ mod tests {
             ("5", Err("has no period"), false),
             ("-5/month", Err("is negative"), true),
             ("month/5", Err("not a number"), false),
+            ("5/day, 50/month", Err("holds several rates"), false),
             ("", Err("has no period"), false),
         ];
         for (text, want, monthly) in rows {
@@ -336,7 +395,8 @@ mod tests {
                 (Ok(found), Ok(want)) => assert_eq!(found, want, "{text}"),
                 (Err(error), Err(want)) => {
                     let error = error.to_string();
-                    assert!(error.contains(want) && error.ends_with("`1000/day`"), "{error}");
+                    assert!(error.contains(want), "{error}");
+                    assert!(error.ends_with("`1000/day`") || error.ends_with("]`"), "{error}");
                 }
                 (found, want) => panic!("{text}: {found:?} instead of {want:?}"),
             }
@@ -357,7 +417,26 @@ mod tests {
             ("0.1234567891/minute", "more than nine decimals"),
             ("5/", "the period \"\" is empty"),
             ("5/90", "has no unit"),
-            ("5/fortnight", "unknown unit \"fortnight\""),
+            ("5/fortnight", "unknown unit \"fortnight\": write second, minute"),
+            ("5/secnd", "unknown unit \"secnd\": did you mean `second`?"),
+            ("5/mn", "did you mean `minute`?"),
+            ("5/mns", "did you mean `minute`?"),
+            ("5/mintues", "did you mean `minute`?"),
+            ("5/90 Secounds", "did you mean `second`?"),
+            ("5/hor", "did you mean `hour`?"),
+            ("5/hurs", "did you mean `hour`?"),
+            ("5/dy", "did you mean `day`?"),
+            ("5/dya", "did you mean `day`?"),
+            ("5/wek", "did you mean `week`?"),
+            ("5/mnth", "did you mean `month`?"),
+            ("5/milisecond", "did you mean `millisecond`?"),
+            ("5/x", "unknown unit \"x\": write second"),
+            (
+                "60/minute, 1000/hour",
+                "holds several rates: write each as a limit of its own: `[60/minute, 1000/hour]`",
+            ),
+            ("1/s;2 per m burst 3 and 4/h", "`[1/s, 2 per m burst 3, 4/h]`"),
+            ("60/minute, 1000", "the period \"minute, 1000\""),
             ("5/month", "calendar window"),
             ("5/2 Months", "calendar window"),
             ("5/year", "whose length varies"),

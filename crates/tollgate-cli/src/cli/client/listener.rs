@@ -154,6 +154,14 @@ impl DataArgs {
 }
 
 impl DataArgs {
+    /// Returns true if the admin listener was named, or if both listeners have their default addresses: only
+    /// then it is certain that they belong to one server.
+    pub(crate) fn names_one_server(&self) -> bool {
+        let is_default =
+            |url: &ServerUrl, default: &str| ServerUrl::from_str(default).as_ref() == Ok(url);
+        !is_default(&self.admin, ADMIN_URL) || is_default(&self.server, DATA_URL)
+    }
+
     /// The admin listener of the same server.
     pub(crate) fn admin_listener(&self) -> Result<ListenerClient<'_>, CommandFailure> {
         let token_file = self.admin_token_file.as_deref();
@@ -272,7 +280,7 @@ impl<'a> ListenerClient<'a> {
         let (server, token) = (self.server, self.kind.token_option());
         let Ok(problem) = serde_json::from_str::<ServerProblem>(&response.body) else {
             let option = self.kind.server_option();
-            return Report::new(format!("{server} answered {status}, but not like Tollgate"))
+            return Report::new(format!("{server} answered {status} but is not a Tollgate server"))
                 .hint(format!("choose a server with {option}"));
         };
         let mut text =

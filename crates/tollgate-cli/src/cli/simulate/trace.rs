@@ -97,6 +97,11 @@ impl TraceReader {
         self.is_recorded
     }
 
+    /// Returns true if there was a line.
+    pub(super) fn has_lines(&self) -> bool {
+        self.number > 0
+    }
+
     /// Moves to the next line that is not blank. Returns false at the end.
     pub(super) fn advance(&mut self) -> Result<bool, CommandFailure> {
         loop {

@@ -1,11 +1,13 @@
 //! Runs a trace through rules: prints every answer, or a summary.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::decision::MAX_LIMITS;
 use tollgate::{ManualClock, Micros};
+use tollgate_rules::rule::Mode;
 use tollgate_rules::{
     Compilation, DecidedRequest, Gatekeeper, MissingFacts, Rule, RuleSet, RulesObserver, key_text,
 };
@@ -40,7 +42,13 @@ pub(super) fn run(args: &Args, trace: &Path) -> Result<(), CommandFailure> {
         None => decide(&mut trace, &now, people)?,
         Some(then) => against::compare(&mut trace, [&now, then], args)?,
     }
+    let mut unreached = None;
     for rules in [Some(now), then].into_iter().flatten() {
+        // The rules of two files are often the same.
+        if trace.has_lines() && unreached != Some(rules.unreached()) {
+            unreached = Some(rules.unreached());
+            warn_if_unreached(&rules.unreached());
+        }
         if trace.is_recorded() {
             warn_of_hashed_callers(&rules.gatekeeper.rules());
         }
@@ -59,6 +67,26 @@ fn warn_of_hashed_callers(rules: &RuleSet) {
     }
 }
 
+/// Most names in the warning of rules that no request reached.
+const UNREACHED_SHOWN_MAX: usize = 20;
+
+/// Warns of rules that no request of the trace reached: the trace says nothing about them.
+fn warn_if_unreached(names: &[String]) {
+    if names.is_empty() {
+        return;
+    }
+    let mut list = names[..names.len().min(UNREACHED_SHOWN_MAX)].join(", ");
+    if names.len() > UNREACHED_SHOWN_MAX {
+        list.push_str(&format!(" and {} more", names.len() - UNREACHED_SHOWN_MAX));
+    }
+    // The answers are printed: a closed standard error is no reason to fail.
+    let _ = writeln!(
+        io::stderr(),
+        "warning: no request reached these rules: {list}\n\
+         hint: compare `match` and `key` of each with the facts of the trace: path, method, user"
+    );
+}
+
 /// Observer of the decisions of a trace.
 #[derive(Debug, Default)]
 struct TraceObserver {
@@ -67,6 +95,8 @@ struct TraceObserver {
     records_keys: bool,
     /// The keys of the last request. Bound: one for each rule that applies, at most [`MAX_LIMITS`].
     decided: Mutex<Vec<DecidedKey>>,
+    /// The names of rules that applied to a request. Bound: the number of rules.
+    reached: Mutex<HashSet<Box<str>>>,
 }
 
 /// A key under a rule that decided about a request.
@@ -81,6 +111,7 @@ pub(super) struct DecidedKey {
 
 impl RulesObserver for TraceObserver {
     fn decided(&self, decided: &DecidedRequest<'_>) {
+        decided.rule_verdicts().for_each(|verdict| self.note_reached(verdict.rule));
         if self.records_keys {
             let keys = decided.rule_verdicts().map(|verdict| DecidedKey {
                 rule: verdict.rule.name.to_string(),
@@ -92,7 +123,18 @@ impl RulesObserver for TraceObserver {
     }
 
     fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
+        // There is a warning about these of its own.
+        self.note_reached(missing.rule());
         self.missing.missing_facts(missing, now);
+    }
+}
+
+impl TraceObserver {
+    fn note_reached(&self, rule: &Rule) {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if !reached.contains(&*rule.name) {
+            reached.insert(rule.name.as_ref().into());
+        }
     }
 }
 
@@ -141,6 +183,14 @@ impl SimRules {
     pub(super) fn take_decided(&self) -> Vec<DecidedKey> {
         let mut decided = self.observer.decided.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut decided)
+    }
+
+    /// The names of the rules that applied to no request, in the order of the files. Those that are off are left out.
+    fn unreached(&self) -> Vec<String> {
+        let reached = self.observer.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = self.gatekeeper.rules();
+        let is_unreached = |rule: &&Rule| rule.mode != Mode::Off && !reached.contains(&*rule.name);
+        rules.rules().filter(is_unreached).map(|rule| rule.name.to_string()).collect()
     }
 
     /// Returns true if requests may wait for each other. Over a shared store they do not: it would have to wait for

@@ -2,6 +2,7 @@
 //! because those may hold secrets, and the client's address as the rules allow.
 
 use std::fs::OpenOptions;
+use std::path::Path;
 use std::sync::Arc;
 
 use tollgate::KeyBuf;
@@ -12,18 +13,31 @@ use crate::key_names::KeyNames;
 use crate::settings::ServerSettings;
 use crate::telemetry::{LogField, Logs};
 
-/// Opens the log of `--access-log`. `-` is the log of the server.
+/// Opens the log of `--access-log`. `-` is the log of the server. A file is opened again by its name after SIGHUP.
 pub(crate) fn open(settings: &ServerSettings, logs: &Logs) -> Result<Option<Logs>, Report> {
     let Some(path) = &settings.access_log else { return Ok(None) };
     if path.as_os_str() == "-" {
         return Ok(Some(logs.clone()));
     }
-    let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
+    let open = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
+    let file = open(path).map_err(|error| {
         Report::new(format!("cannot open the access log {}: {error}", path.display()))
             .hint("name a file that this user may write to, or `-` for standard error")
     })?;
+    let (path, server_logs) = (path.clone(), logs.clone());
+    let open_again = move || match open(&path) {
+        Ok(file) => {
+            server_logs.info("access log reopened", &[("path", &path.display())]);
+            Some(file)
+        }
+        Err(error) => {
+            let event = "cannot reopen the access log, its lines stay in the old file";
+            server_logs.error(event, &[("path", &path.display()), ("error", &error)]);
+            None
+        }
+    };
     let lines_waiting_max = settings.log_lines_waiting.into();
-    Ok(Some(Logs::to_file(settings.log_format, lines_waiting_max, file)))
+    Ok(Some(Logs::to_file(settings.log_format, lines_waiting_max, file, open_again)))
 }
 
 /// Writes the access log.

@@ -179,7 +179,7 @@ fn read_secret(bytes: &[u8], allowed: &[Algorithm]) -> Result<JwtKey, Problem> {
         !allowed.is_empty() && allowed.iter().all(|one| one.family() == AlgorithmFamily::Hmac);
     if !is_meant {
         return Err(Problem::new("the keys file is neither a JSON Web Key Set nor PEM")
-            .hint("if it is a secret that both sides know, write `algorithms: [HS256]`"));
+            .hint("for a shared secret, write `algorithms: [HS256]`"));
     }
     // Editors end files with a line break.
     let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);

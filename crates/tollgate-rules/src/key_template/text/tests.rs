@@ -64,7 +64,7 @@ fn keys_are_read_as_people_write_them() {
             ("{api_key|ip}", &format!("api_key={HASH}"), one("api_key", HASH)),
             ("{api_key}", "sha256:abc", one("api_key", &hash_api_key("sha256:abc"))),
             ("global", "global", one("global", "")),
-            ("global", "x", Err("one key for all")),
+            ("global", "x", Err("counts all callers together")),
         ],
     );
 }

@@ -61,10 +61,10 @@ pub(crate) const SCENARIOS: [TrafficScenario; 7] = [
         lesson: "A fixed window admits all 20 of them within two seconds; a sliding window does not.",
         units: 10,
         period_s: 10,
-        seconds: 40,
+        seconds: 30,
         instants_us: || {
             let burst = |from: u64| (0..10).map(move |index| (from + index) * SECOND_US / 10);
-            [90, 100, 200].into_iter().flat_map(burst).collect()
+            [90, 100].into_iter().flat_map(burst).collect()
         },
     },
     TrafficScenario {

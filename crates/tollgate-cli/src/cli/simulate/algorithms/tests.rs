@@ -15,6 +15,18 @@ fn a_window_includes_its_end_and_excludes_its_start() {
 }
 
 #[test]
+fn the_boundary_has_the_requests_that_it_explains() {
+    let served =
+        |one: &AlgorithmCourse| one.answers.iter().filter(|one| one.decision.allowed()).count();
+    let courses = courses("boundary");
+    for course in &courses {
+        assert_eq!(course.answers.len(), 20, "10 on each side");
+        let admits_all = course.limit.algorithm() == tollgate::Algorithm::FixedWindow;
+        assert_eq!(served(course) == 20, admits_all, "{}", course.name());
+    }
+}
+
+#[test]
 fn no_algorithm_serves_more_than_it_promises() {
     for scenario in &SCENARIOS {
         let limit = scenario.limit();

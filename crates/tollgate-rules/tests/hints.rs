@@ -1,0 +1,220 @@
+//! Mistakes that people make in rules files: each is reported at its place, with what to write instead.
+
+use tollgate_rules::{Diagnostic, Severity, Source, compile};
+
+/// Everything that is reported about a text.
+fn diagnostics(text: &str) -> Vec<Diagnostic> {
+    let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+    compiled.diagnostics.iter().cloned().collect()
+}
+
+/// A rule with these lines, the first of which is line 5.
+fn rule_with(lines: &str) -> String {
+    format!("rules:\n  - name: api\n    match: {{ path: /a }}\n    key: \"{{ip}}\"\n{lines}\n")
+}
+
+#[test]
+fn a_mistake_has_its_place_and_a_hint() {
+    // text, line and column, part of the message, hint
+    let rows = [
+        (
+            rule_with("    limits: [60/mn]"),
+            (5, 14),
+            "unknown unit \"mn\"",
+            "did you mean `minute`?",
+        ),
+        (
+            rule_with("    limits: [10/secnd]"),
+            (5, 14),
+            "unknown unit \"secnd\"",
+            "did you mean `second`?",
+        ),
+        (
+            rule_with("    limits: 60/minute, 1000/hour"),
+            (5, 13),
+            "\"60/minute, 1000/hour\" holds several rates",
+            "write each as a limit of its own: `[60/minute, 1000/hour]`",
+        ),
+        (
+            rule_with("    limits:\n      - 10/second and 100/minute burst 20"),
+            (6, 9),
+            "holds several rates",
+            "write each as a limit of its own: `[10/second, 100/minute burst 20]`",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    cost: \"5\""),
+            (6, 11),
+            "`cost` is a text in quotes",
+            "write `cost: 5`",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    tierd: true"),
+            (6, 5),
+            "no field `tierd` in a rule",
+            "did you mean `tiered`?",
+        ),
+        (
+            rule_with("    limits: [10/second]\n\tcost: 2"),
+            (6, 1),
+            "a tab in the indentation",
+            "indent with spaces, two for each level",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ path: /a }", "\n\t\tpath: /a"),
+            (4, 1),
+            "a tab in the indentation",
+            "indent with spaces, two for each level",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("/a }", "/a, method: [GET, POSTT] }"),
+            (3, 38),
+            "\"POSTT\" is not a method that clients send",
+            "did you mean `POST`?",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    cost: { \"POSTT /a\": 5 }"),
+            (6, 13),
+            "\"POSTT\" is not a method that clients send",
+            "did you mean `POST`?",
+        ),
+        (
+            format!("mode: shadow\n{}", rule_with("    limits: [10/second]")),
+            (1, 1),
+            "no field `mode` in a rules file",
+            "`mode` is a field of a rule: write it below the rule's `name`",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    algorithm: token_bucket"),
+            (6, 5),
+            "no field `algorithm` in a rule",
+            "`algorithm` is a field of a limit: write it there, such as `limits: [{ rate: 10/second, \
+             algorithm: token_bucket }]`",
+        ),
+        (
+            rule_with("    limits: [{ rate: 10/second, algorithm: log }]"),
+            (5, 44),
+            "`algorithm` cannot be \"log\"",
+            "did you mean `sliding_window_log`? It can be: token_bucket, leaky_bucket, fixed_window, \
+             sliding_window_log, sliding_window_counter",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    method: POST"),
+            (6, 5),
+            "no field `method` in a rule",
+            "`method` is a field of a `match`: write it there, such as `match: { method: [GET, POST] }`",
+        ),
+    ];
+    for (text, place, message, hint) in rows {
+        let found = diagnostics(&text);
+        let [one] = &found[..] else { panic!("{text}\n{found:?}") };
+        let span = one.span().expect("a place");
+        assert_eq!((span.line, span.column), place, "{text}\n{one}");
+        assert!(one.message.contains(message), "{text}\n{one}");
+        assert_eq!(one.hint.as_deref(), Some(hint), "{text}\n{one}");
+    }
+}
+
+#[test]
+fn estimates_are_noted_where_a_hard_bound_may_be_meant() {
+    // limits and more, the places and texts of notes
+    let rows = [
+        (
+            "    limits: [5/minute]",
+            &[((5, 14), "`5/minute` is an estimate: up to 10 units can pass")][..],
+        ),
+        (
+            "    limits: [20/second, 21/minute, { rate: 20/hour }]",
+            &[((5, 14), "`20/second` is an estimate"), ((5, 36), "`20/hour` is an estimate")],
+        ),
+        (
+            "    limits: [100/minute]\n    ban: { after: 3, within: 1m, for: 1h }",
+            &[(
+                (5, 14),
+                "`100/minute` is an estimate, so `ban` may count refusals of callers who keep",
+            )],
+        ),
+        ("    limits: [5/minute burst 5, { rate: 9/hour, algorithm: sliding_window_log }]", &[]),
+        ("    limits: [{ rate: 5/minute, algorithm: sliding_window_counter }]", &[]),
+        ("    limits: [{ rate: 5/minute, buckets: 6 }, 5/month]", &[]),
+        ("    limits: [5/minute]\n    mode: off", &[]),
+    ];
+    for (lines, want) in rows {
+        let text = rule_with(lines);
+        let compiled = compile(&[Source::from_text("rules.yaml", &text)]);
+        let diagnostics = compiled.diagnostics;
+        assert!(compiled.rules.is_some() && diagnostics.is_empty(), "{text}{diagnostics}");
+        let notes: Vec<&Diagnostic> = diagnostics.notes().collect();
+        assert_eq!(notes.len(), want.len(), "{text}{notes:?}");
+        assert_eq!(diagnostics.count(Severity::Note), want.len());
+        for (note, (place, message)) in notes.iter().zip(want) {
+            let span = note.span().expect("a place");
+            assert_eq!((span.line, span.column), *place, "{note}");
+            assert!(note.message.contains(message), "{note}");
+            let hint = note.hint.as_deref().unwrap_or_default();
+            assert!(hint.contains("algorithm: sliding_window_log }`"), "{note}");
+        }
+    }
+}
+
+#[test]
+fn no_mistake_hides_another() {
+    let rows = [
+        (
+            rule_with("    limits: [10/secnd, { algorithm: tokenbucket }]"),
+            &["needs the field `rate`", "cannot be \"tokenbucket\"", "unit \"secnd\""][..],
+        ),
+        (
+            rule_with("    limits: [{ rate: 10/secnd, algorithm: tokenbucket }]"),
+            &["cannot be \"tokenbucket\"", "unit \"secnd\""][..],
+        ),
+        (
+            rule_with(
+                "    limits: [{ rate: 10/second, burst: 0 }, { rate: 10, queue: on }, 0/day]",
+            ),
+            &["`burst`", "has no period", "`queue` is \"on\"", "the rate is zero"][..],
+        ),
+        (
+            rule_with("    limits: [10/second]\n    limits: [1/secnd]\n    tierd: true"),
+            &["`limits` is given twice", "no field `tierd`"][..],
+        ),
+        (
+            rule_with("    limits: [10/secnd]\n    ban: { after: 0, within: 1mn, for: 1h }"),
+            &["unit \"secnd\"", "`after` is 0", "unit \"mn\""][..],
+        ),
+    ];
+    for (text, parts) in rows {
+        let found = diagnostics(&text);
+        for part in parts {
+            assert!(found.iter().any(|one| one.message.contains(part)), "{text}{part}\n{found:?}");
+        }
+        assert_eq!(found.len(), parts.len(), "{text}{found:?}");
+    }
+}
+
+#[test]
+fn a_tab_is_reported_where_it_stands() {
+    let text = "rules:\n  - name: api\n    match:\n      path: /a\n      method: [GET,\n        POST]\n    \
+                key: '{ip}'\n    limits:\n      - 10/second\n      - rate: 100/minute\n        burst: 20\n    \
+                ban:\n      after: 3\n      within: 1m\n      for: 1h\n";
+    let lines: Vec<&str> = text.lines().collect();
+    for (index, line) in lines.iter().enumerate().skip(1) {
+        let bare = line.trim_start();
+        let indent = &line[..line.len() - bare.len()];
+        for indent in ["\t", "\t\t", "  \t", &format!("{indent}\t")] {
+            let tabbed = format!("{indent}{bare}");
+            let mut changed = lines.clone();
+            changed[index] = &tabbed;
+            let found = diagnostics(&(changed.join("\n") + "\n"));
+            // Behind enough spaces YAML takes a tab inside brackets.
+            let Some(one) = found.first() else {
+                assert_eq!(bare, "POST]", "{tabbed:?}");
+                continue;
+            };
+            assert_eq!(found.len(), 1, "{found:?}");
+            let span = one.span().expect("a place");
+            let column = indent.find('\t').expect("a tab") + 1;
+            assert_eq!((span.line, span.column), (index + 1, column), "{one}");
+            assert!(one.message.contains("there is a tab in the indentation"), "{one}");
+        }
+    }
+}
