@@ -14,19 +14,19 @@ const RULES_MAX: usize = 10;
 
 /// The response of `/api/explain`, as far as it is needed here.
 #[derive(Deserialize)]
-struct ExplainedRules {
-    rules: Vec<ExplainedRule>,
+struct MethodNoteReply {
+    rules: Vec<MethodNoteRule>,
 }
 
 #[derive(Deserialize)]
-struct ExplainedRule {
+struct MethodNoteRule {
     name: String,
     result: String,
-    conditions: Vec<ExplainedCondition>,
+    conditions: Vec<MethodNoteCondition>,
 }
 
 #[derive(Deserialize)]
-struct ExplainedCondition {
+struct MethodNoteCondition {
     text: String,
     holds: bool,
 }
@@ -59,11 +59,11 @@ fn rules_that_need_a_method(server: &DataArgs, question: String) -> Option<Vec<S
     let path = "/api/explain".into();
     let request = ClientRequest { method: Method::POST, path, body: Some(question) };
     let response = listener.ask(&request).ok().filter(|response| response.status == 200)?;
-    let explained: ExplainedRules = serde_json::from_str(&response.body).ok()?;
+    let explained: MethodNoteReply = serde_json::from_str(&response.body).ok()?;
     Some(explained.needing_a_method())
 }
 
-impl ExplainedRules {
+impl MethodNoteReply {
     fn needing_a_method(&self) -> Vec<String> {
         let unmatched = self.rules.iter().filter(|rule| rule.result == "not_matched");
         let needing = unmatched.filter_map(|rule| {
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn rules_that_lack_only_a_method_are_named() {
-        let rule = |name: &str, result: &str, conditions: &[(&str, bool)]| ExplainedRule {
+        let rule = |name: &str, result: &str, conditions: &[(&str, bool)]| MethodNoteRule {
             name: name.into(),
             result: result.into(),
             conditions: conditions
                 .iter()
-                .map(|(text, holds)| ExplainedCondition { text: (*text).into(), holds: *holds })
+                .map(|(text, holds)| MethodNoteCondition { text: (*text).into(), holds: *holds })
                 .collect(),
         };
         let rules = vec![
@@ -101,7 +101,7 @@ mod tests {
             rule("applies", "allowed", &[("method is not GET", true)]),
             rule("get", "not_matched", &[("method is GET or HEAD", false)]),
         ];
-        let needing = ExplainedRules { rules }.needing_a_method();
+        let needing = MethodNoteReply { rules }.needing_a_method();
         assert_eq!(needing, ["login (method is POST)", "get (method is GET or HEAD)"]);
     }
 }
