@@ -22,14 +22,15 @@ pub(super) struct DoomedShops(HashMap<String, DoomedShop>);
 
 impl DoomedShops {
     /// Handles `ACTION NAME` and returns the line for the case.
-    pub(super) fn handle(&mut self, request: &str, upstreams: [&str; 3]) -> String {
+    pub(super) fn handle(&mut self, request: &str, applications: [&str; 2]) -> String {
         let (action, name) = request.split_once(' ').expect("an action and a name");
         if action == "start" {
-            let shop = DoomedShop::start(upstreams);
+            let shop = DoomedShop::start(applications);
             let server = shop.server();
-            let [admin, http] = [server.admin(), server.http()].map(|one| format!("http://{one}"));
+            let listeners = [server.admin(), server.http(), server.gateway()];
+            let [admin, http, gateway] = listeners.map(|one| format!("http://{one}"));
             self.0.insert(name.into(), shop);
-            return json!({ "admin": admin, "http": http }).to_string();
+            return json!({ "admin": admin, "http": http, "gateway": gateway }).to_string();
         }
         let shop = self.0.get_mut(name).expect("the case has started it");
         match action {
@@ -45,10 +46,11 @@ impl DoomedShops {
 }
 
 impl DoomedShop {
-    /// A shop whose rules refuse while the store is down.
-    fn start(upstreams: [&str; 3]) -> DoomedShop {
+    /// A shop whose rules refuse while the store is down, and whose media are at an address where nothing listens.
+    fn start(applications: [&str; 2]) -> DoomedShop {
         let redis = TestRedis::start();
-        let files = ShopFiles::new(upstreams);
+        let [app_1, app_2] = applications;
+        let files = ShopFiles::new([app_1, app_2, "http://127.0.0.1:1"]);
         let closed = "\n    on_store_failure: closed\n    key:";
         files.write_rules(&files.rules_text().replace("\n    key:", closed));
         let server = files.start(&["--store", &redis.url()]);

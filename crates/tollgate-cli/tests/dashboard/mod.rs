@@ -95,7 +95,7 @@ fn cases_pass_in_chromium() {
     DashboardBrowser::start(&settings).run(|request| match request.split_once(' ') {
         Some(("log", text)) => server.wait_for_log(text),
         Some(("rules", _)) => serde_json::to_string(&files.rules_text()).expect("text"),
-        Some(("shop", action)) => shops.handle(action, upstreams),
+        Some(("shop", action)) => shops.handle(action, [upstreams[0], upstreams[1]]),
         Some(("restart", _)) => {
             let old = restarted.take().expect("it runs");
             let admin = old.admin().to_string();

@@ -53,7 +53,8 @@ module.exports = {
     const shop = JSON.parse(await test.ask("shop start outage"));
     const stopAsking = keepAsking(test, shop.http);
     try {
-      const page = await test.open("", { address: shop.admin });
+      // Without transitions of colours, which would be measured half-way.
+      const page = await test.open("", { address: shop.admin, reducedMotion: "reduce" });
       await tile(page, "Refused").filter({ hasText: /^[1-9]/ }).waitFor();
       assert.deepEqual(await goodWords(page), ["up", "closed"]);
       assert.equal(await page.locator("#banner").innerText(), "");
@@ -110,6 +111,23 @@ module.exports = {
     } finally {
       await stopAsking();
     }
+  },
+
+  async "a server of an upstream that fails is told on every view, with the reason"(test) {
+    const shop = JSON.parse(await test.ask("shop start upstream"));
+    const page = await test.open("", { address: shop.admin });
+    await page.locator("#connection[data-state=live]").waitFor();
+    const banner = page.locator("#banner", { hasText: "127.0.0.1:1 of media is failing: " });
+    await test.until("the upstream to fail", async () => {
+      await fetch(`${shop.gateway}/media/shoe.webp`).then((response) => response.arrayBuffer());
+      return (await banner.count()) > 0;
+    });
+    await assertOnEveryView(page, "Upstream trouble");
+    await page.locator("#banner a", { hasText: "Gateway" }).click();
+    const row = page.locator("table", { hasText: "Upstream media" }).locator("tbody tr");
+    await row.locator(".badge.warn", { hasText: "failing" }).waitFor();
+    assert.match(await row.locator("th").innerText(), /http:\/\/127\.0\.0\.1:1.*, since [0-9:]+/s);
+    assert.equal(await page.locator("table", { hasText: "Upstream app" }).locator(".badge.good", { hasText: "up" }).count(), 2);
   },
 
   async "rules that are refused are told on every view, and nothing sticks out on a phone"(test) {

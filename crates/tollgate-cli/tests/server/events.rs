@@ -36,10 +36,11 @@ fn ticks_sum_to_the_counters_of_the_server() {
     }
     let body = json!({ "path": "/api/x", "user": "42" }).to_string();
     (0..9).for_each(|_| drop(server.check(&body)));
-    let (mut sums, mut of_rules) = ([0; 3], [0; 4]);
+    let (mut sums, mut of_rules, mut is_timed) = ([0; 3], [0; 4], false);
     let count =
         |value: &Value, name: &str| value[name].as_u64().unwrap_or_else(|| panic!("{value}"));
-    while sums != [5, 4, 7] {
+    // A decision that is being made at the end of a second may be timed in the next one.
+    while sums != [5, 4, 7] || !is_timed {
         let tick = events.next_named("tick").data;
         for (sum, name) in sums.iter_mut().zip(["allowed", "refused", "shadow"]) {
             *sum += count(&tick, name);
@@ -51,9 +52,7 @@ fn ticks_sum_to_the_counters_of_the_server() {
             of_rules[place + 1] += count(rule, second);
         }
         assert!(sums[0] <= 5 && sums[1] <= 4 && sums[2] <= 7, "{sums:?}");
-        if count(&tick, "allowed") > 0 {
-            assert!(tick["latency_us"]["p99"].as_f64().unwrap() > 0.0, "{tick}");
-        }
+        is_timed |= tick["latency_us"]["p99"].as_f64().is_some_and(|p99_us| p99_us > 0.0);
         let fixed = [("kind", json!("memory")), ("up", json!(true))];
         fixed.iter().for_each(|(name, want)| assert_eq!(tick["store"][name], *want));
         assert!(count(&tick, "interval_ms") > 0 && count(&tick["connections"], "admin") >= 1);

@@ -5,11 +5,12 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::harness::{DEADLINE, TollgateProcess, file, text};
 
+/// Buckets that refill within 20 minutes at the earliest: both requests of a pair see the same, however long lies between.
 const RULES: &str = "
 identify: { trusted_peers: [127.0.0.0/8], user: { header: x-user-id }, tier: { header: x-tier } }
 tiers: { pro: { multiplier: 2 } }
 rules:
-  - { name: api, match: { path: '/api/{*rest}' }, key: '{user}', limits: [10/second, 3/hour] }
+  - { name: api, match: { path: '/api/{*rest}' }, key: '{user}', limits: [10/day burst 10, 3/hour burst 3] }
   - { name: soft, match: { path: /soft }, key: '{user}', limits: [1/day], soft: true }
   - { name: shadow, match: { path: /shadow }, key: '{user}', limits: [1/day], mode: shadow }
 ";

@@ -1,7 +1,7 @@
 // The banner above every view: what is wrong with the server now. A figure that is good only because nothing arrives any
 // more must not be the whole story, whatever view is open.
 
-import { badge, el, replace } from "./dom.js";
+import { badge, el, replace, setText } from "./dom.js";
 import { clock, count, plural, rate } from "./format.js";
 import { drawer, live, poll, recentRates } from "./live.js";
 
@@ -15,12 +15,11 @@ export function showBanner(place, signal) {
   let shown = "";
   const draw = drawer(() => {
     const problems = problemsNow();
-    // Redrawn only if it has changed: screen readers read it out.
-    const text = JSON.stringify(problems);
-    if (text === shown) return;
+    // Redrawn only for another problem: screen readers read it out. Figures change each second, and are not.
+    const text = JSON.stringify(problems.map(({ figure, ...rest }) => rest));
+    if (text !== shown) replace(place, problems.map(lineOf));
     shown = text;
-    replace(place, problems.map(({ kind, title, text: told, link }) => el("p", { class: "banner-line" },
-      badge(kind, title), " ", told, link && [" ", el("a", { href: link[0] }, link[1])])));
+    problems.forEach(({ figure = "" }, at) => setText(place.children[at].querySelector(".figure"), figure));
   }, signal);
   for (const name of ["tick", "status", "state"]) live.on(name, draw, signal);
   live.on("reload", () => live.loadStatus(signal), signal);
@@ -31,11 +30,16 @@ export function showBanner(place, signal) {
   signal.addEventListener("abort", () => replace(place));
 }
 
+function lineOf({ kind, title, text, link }) {
+  return el("p", { class: `banner-line ${kind}` }, badge(kind, title), " ", text, " ", el("span", { class: "figure", "aria-live": "off" }),
+    link && [" ", el("a", { href: link[0] }, link[1])]);
+}
+
 function problemsNow() {
   const problems = [staleData()];
   const status = live.isStatusFresh ? live.status : null;
   if (live.tick || status) problems.push(storeDown(status));
-  if (status) problems.push(rulesRefused(status.rules), filesRefused(status));
+  if (status) problems.push(rulesRefused(status.rules), filesRefused(status), upstreamsDown(status.upstreams));
   return problems.filter(Boolean);
 }
 
@@ -54,9 +58,9 @@ function storeDown(status) {
   const now = recentRates(NOW_SECONDS);
   const names = stores.slice(0, NAMES_MAX).map((store) => `${store.name}${store.error ? `: ${store.error}` : ""}.`);
   if (stores.length > NAMES_MAX) names.push(`And ${plural(stores.length - NAMES_MAX, "more store")}.`);
-  const result = now?.unavailable > 0 ? `${rate(now.unavailable)} requests a second are refused because of it.`
-    : "Rules follow their on_store_failure.";
-  return { kind: "bad", title: "Store down", text: [...names, result].join(" ") };
+  const isRefusing = now?.unavailable > 0;
+  return { kind: "bad", title: "Store down", text: [...names, isRefusing ? "" : "Rules follow their on_store_failure."].join(" ").trim(),
+    figure: isRefusing ? `${rate(now.unavailable)} requests a second are refused because of it.` : "" };
 }
 
 function rulesRefused(rules) {
@@ -71,4 +75,13 @@ function filesRefused({ rules, credentials }) {
   if (failed.length === 0) return null;
   return { kind: "bad", title: "File refused", text: `${failed.join(" and ")} could not be read again: the last good content is used.`,
     link: ["#/reloads", "What is wrong"] };
+}
+
+/** Servers behind the gateway that get no requests, or whose requests fail. */
+function upstreamsDown({ without_server: without = 0, problems = [] } = {}) {
+  if (problems.length === 0) return null;
+  const named = problems.slice(0, NAMES_MAX).map(({ upstream, server, state, reason }) => `${server} of ${upstream} is ${state}${reason ? `: ${reason}` : ""}.`);
+  if (problems.length > NAMES_MAX) named.push(`And ${plural(problems.length - NAMES_MAX, "more server")}.`);
+  if (without > 0) named.push(`${plural(without, "upstream")} without any server.`);
+  return { kind: without > 0 ? "bad" : "warn", title: "Upstream trouble", text: named.join(" "), link: ["#/gateway", "Gateway"] };
 }

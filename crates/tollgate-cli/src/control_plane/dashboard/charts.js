@@ -20,6 +20,8 @@ export class LineChart {
     this.hidden = new Set();
     this.pointed = null;
     this.data = null;
+    /** True if the data ends before now: then the title says where. */
+    this.isOld = false;
     this.svg = svg("svg", { class: "chart", role: "img", height });
     this.legend = el("ul", { class: "legend" }, series.map((one) => this.legendItem(one)));
     this.tablePlace = el("div");
@@ -94,7 +96,8 @@ export class LineChart {
       return `${one.label}: ${this.format(known.at(-1))} now, at most ${this.format(Math.max(...known))}`;
     });
     this.svg.setAttribute("aria-label", `${this.title}, last ${minutes} minutes. ${told.join("; ")}.`);
-    const when = this.pointed === null ? "" : ` at ${clock(this.data.from_s + this.pointed * this.data.step_s)}`;
+    const time = clock(this.data.from_s + at * this.data.step_s);
+    const when = this.pointed === null ? (this.isOld ? ` until ${time}` : "") : ` at ${time}`;
     setText(this.caption, this.title + when);
   }
 

@@ -2,9 +2,11 @@
 
 import { get } from "./api.js";
 import { badge, el, missing, replace, table } from "./dom.js";
-import { count, micros, share } from "./format.js";
+import { clock, count, micros, plural, share } from "./format.js";
 import { live, poll } from "./live.js";
 
+/** Looks of the states of a server. One that fails still gets requests. */
+const STATES = { available: ["good", "up"], failing: ["warn", "failing"], ejected: ["bad", "ejected"], down: ["bad", "down"] };
 /** Rows of each table: a rules file may have more. */
 const ROWS_MAX = 100;
 
@@ -44,11 +46,26 @@ function card(...content) {
 function upstreamOf({ name, servers }) {
   const requests = servers.reduce((sum, server) => sum + server.requests, 0);
   const rows = servers.slice(0, ROWS_MAX).map((server) => [
-    el("span", { class: "mono" }, server.url), server.up ? badge("good", "up") : badge("bad", "down"), count(server.in_flight),
-    count(server.requests), share(server.requests, requests), count(server.failures), milliseconds(server.mean_ms),
+    [el("span", { class: "mono" }, server.url), whyNotUp(server)], stateOf(server), count(server.in_flight),
+    count(server.requests), share(server.requests, requests), failuresOf(server), milliseconds(server.mean_ms),
   ]);
-  return card(table(`Upstream ${name}`, [["Server", "long"], ["State", ""], ["In flight", "number"], ["Requests", "number"],
-    ["Share", "number"], ["Failures", "number"], ["Mean time", "number"]], rows, "No servers."));
+  return card(table(`Upstream ${name}`, [["Server", "long"], ["State", ""], ["In flight", "number spacious"], ["Requests", "number"],
+    ["Share", "number spacious"], ["Failures", "number"], ["Mean time", "number"]], rows, "No servers."));
+}
+
+function stateOf({ up, state = up ? "available" : "down" }) {
+  return badge(...(STATES[state] ?? ["warn", state]));
+}
+
+/** The reason why a server is not simply up, and since when. */
+function whyNotUp({ state, reason, since_ms: since }) {
+  if (!state || state === "available" || (!reason && !since)) return null;
+  return el("div", { class: "hint" }, [reason, since && `since ${clock(new Date(since))}`].filter(Boolean).join(", "));
+}
+
+/** Failures, with the part of them that are health checks and no requests. */
+function failuresOf({ failures, failed_checks: checks }) {
+  return checks ? `${count(failures)} (${plural(checks, "check")})` : count(failures);
 }
 
 function queueTable(queues) {

@@ -36,6 +36,7 @@ export class HistoryCharts {
     const draw = drawer(() => this.draw(), signal);
     live.on("tick", (tick) => this.take(tick, draw), signal);
     poll(() => this.range !== "5m" && this.load(), 15000, signal);
+    poll(async () => live.isSilent && draw(), 1000, signal);
     this.load();
   }
 
@@ -93,7 +94,9 @@ export class HistoryCharts {
 
   draw() {
     if (!this.data) return;
-    this.decisions.show(this.data);
-    this.latency.show(this.data);
+    for (const chart of [this.decisions, this.latency]) {
+      chart.isOld = live.isSilent;
+      chart.show(this.data);
+    }
   }
 }

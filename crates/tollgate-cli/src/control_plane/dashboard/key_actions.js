@@ -70,9 +70,9 @@ function grantQuestion(path, whom) {
   };
 }
 
-/** The limits that apply, as they are written: those of one tier, if the caller's is not known. */
+/** The limits that apply, as they are written: those of the caller's tier, or of one, if it is not known. */
 function proposedLimits(limits) {
-  const tier = (limits.find((limit) => limit.tier === null) ?? limits[0])?.tier;
+  const tier = (limits.find((limit) => limit.current) ?? limits.find((limit) => limit.tier === null) ?? limits[0])?.tier;
   return limits.filter((limit) => limit.tier === tier).map((limit) => limit.rate ?? limit.limit);
 }
 

@@ -82,10 +82,10 @@ function showCaller(place, rule, key, signal) {
 /** Draws in place: what changes is text, so that a screen reader or a selection is not thrown back to the start. */
 function drawCaller(place, caller, passed) {
   const shape = JSON.stringify([caller.limits.map((limit) => [limit.tier, limit.limit, limit.max]), caller.override, caller.mode,
-    caller.exempt, caller.closed, caller.soft, caller.enforced, caller.blocked_for_ms !== null]);
+    caller.exempt, caller.closed, caller.soft, caller.enforced, caller.blocked_for_ms !== null, caller.seen, caller.tier]);
   if (place.dataset.shape !== shape) {
     place.dataset.shape = shape;
-    replace(place, factsOf(caller), limitsOf(caller));
+    replace(place, neverSeen(caller), factsOf(caller), limitsOf(caller));
   }
   const left = (ms) => (typeof ms === "number" ? Math.max(0, ms - passed) : null);
   const blocked = place.querySelector(".blocked-for");
@@ -114,6 +114,13 @@ function nextRequest({ blocked_for_ms: blockedFor, closed }, limit, left) {
   return wait === 0 ? "now" : `in ${millis(wait)}`;
 }
 
+/** A key with a slip of the pen has a state as well: that of a caller who has used nothing. */
+function neverSeen({ seen }) {
+  if (seen !== false) return null;
+  return el("p", { class: "note-of-doubt" }, badge("warn", "Never seen"), " The server knows nothing of this key, or saw it so long ago that nothing is kept: ",
+    "is it spelt as in the lists?");
+}
+
 function factsOf(caller) {
   const until = caller.override?.until;
   return pairs([
@@ -135,7 +142,7 @@ function modeOf(caller) {
 
 function limitsOf(caller) {
   const rows = caller.limits.map((limit) => [
-    el("span", {}, limit.limit, limit.tier && el("span", { class: "muted" }, ` · tier ${limit.tier}`),
+    el("span", {}, limit.limit, limit.tier && el("span", { class: "muted" }, ` · tier ${limit.tier}${limit.current ? ", this caller's" : ""}`),
       limit.decided_by === "overflow" && el("span", { class: "muted" }, " · shared state, the table is full")),
     [el("span", { class: "number" }), bar(0, 1)], "", "",
   ]);
