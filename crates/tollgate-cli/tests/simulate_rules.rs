@@ -198,7 +198,7 @@ const LINE: &str =
 const FIELDS: &str =
     r#"with --rules, a line has "at" and, once each if at all, "cost", "facts" and "takes_us""#;
 const FACTS: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
-const NAMES: &str = "facts are method, path, ip, user, tier, api_key and headers, each once if at all; or domain and entries";
+const NAMES: &str = "facts are method, path, host, ip, user, tier, api_key and headers, each once if at all; or domain and entries";
 const ENTRIES: &str = r#"write a descriptor of Envoy, such as "domain":"edge","entries":[["remote_address","192.0.2.1"]]"#;
 const TEXT: &str = "write text in quotes, or leave it out";
 const IP: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""#;

@@ -16,6 +16,10 @@ pub struct Facts<'a> {
     pub method: Option<&'a str>,
     /// The path as it was received, with or without a query; rules look at it normalised.
     pub path: Option<&'a str>,
+    /// The host that the request is for, as it was received; rules look at it in [one
+    /// spelling](crate::normalize_host). `None`: the header field `host` counts. An empty one is no host, and keeps the
+    /// header field from counting.
+    pub host: Option<&'a str>,
     /// The client's address.
     pub ip: Option<IpAddr>,
     /// Length of the prefix, if the client is a network that is counted as one.
@@ -62,6 +66,7 @@ impl<'a> Facts<'a> {
                 "user" => facts.user = facts.user.or(Some(value)),
                 "tier" => facts.tier = facts.tier.or(Some(value)),
                 "api_key" => facts.api_key = facts.api_key.or(Some(value)),
+                "host" => facts.host = facts.host.or(Some(value)),
                 "path" => facts.path = facts.path.or(Some(value)),
                 "method" => facts.method = facts.method.or(Some(value)),
                 _ => {}
@@ -77,6 +82,7 @@ impl fmt::Debug for Facts<'_> {
         let facts = [
             ("method", self.method.is_some()),
             ("path", self.path.is_some()),
+            ("host", self.host.is_some()),
             ("ip", self.ip.is_some()),
             ("user", self.user.is_some()),
             ("tier", self.tier.is_some()),
@@ -94,28 +100,61 @@ impl fmt::Debug for Facts<'_> {
 
 /// Header fields of a request.
 pub trait Headers: Sync {
-    /// The value of the first field of this name, which is in small letters. Bytes that are no text
-    /// are escaped, as `%FF`: a malformed value must not count as absent, or no rule might apply.
-    fn header(&self, name: &str) -> Option<Cow<'_, str>>;
+    /// Calls `each` with the values of all fields of this name, which is in small letters, in order. Bytes that are no
+    /// text are escaped, as `%FF`: a malformed value must not count as absent, or no rule might apply.
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>));
 
     /// The values of all fields of this name as one list, in order. Bytes that are no text become
     /// some other character: they only affect their own entry.
     fn joined(&self, name: &str) -> Option<Cow<'_, str>>;
 
+    /// The value of the fields of this name: all lines count, as servers read them. Lines of `cookie` are joined by
+    /// `; `, because HTTP/2 may split it; other lines by `, `, and lines that say the same count once.
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut value: Option<Cow<'_, str>> = None;
+        let is_cookie = name == "cookie";
+        self.each_line(name, &mut |line| match &mut value {
+            None => value = Some(line),
+            Some(value) if is_cookie => *value.to_mut() += &format!("; {line}"),
+            Some(value) if *value != line => *value.to_mut() += &format!(", {line}"),
+            Some(_) => {}
+        });
+        value
+    }
+
+    /// The value of the first field of this name.
+    fn first_line(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut first = None;
+        self.each_line(name, &mut |line| {
+            first.get_or_insert(line);
+        });
+        first
+    }
+
     /// The value of the field of this name, if there is exactly one: a client that can add a second
     /// must not be able to choose which counts. Several that say the same may count as one. Bytes
-    /// that are no text are escaped, as in [`header`](Headers::header).
+    /// that are no text are escaped, as in [`each_line`](Headers::each_line).
     fn only(&self, name: &str) -> Option<Cow<'_, str>> {
-        let first = self.header(name)?;
-        let alone = self.joined(name).is_some_and(|all| all.len() == first.len());
-        alone.then_some(first)
+        let (mut first, mut differ) = (None, false);
+        self.each_line(name, &mut |line| match &first {
+            None => first = Some(line),
+            Some(first) => differ |= *first != line,
+        });
+        first.filter(|_| !differ)
     }
 }
 
 /// Fields as a list of names and values.
 impl<N: AsRef<str> + Sync, V: AsRef<str> + Sync> Headers for Vec<(N, V)> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        values(self, name).next().map(Cow::Borrowed)
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>)) {
+        values(self, name).for_each(|value| each(Cow::Borrowed(value)));
+    }
+
+    /// Nobody states a field twice by mistake.
+    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut values = values(self, name);
+        let first = values.next()?;
+        values.next().is_none().then_some(Cow::Borrowed(first))
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {

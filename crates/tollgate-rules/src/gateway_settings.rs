@@ -4,11 +4,13 @@
 mod upstream;
 mod url;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::Problem;
+use crate::host::normalize_host;
 use crate::path::Spellings;
 use crate::pattern::{PathIndex, Pattern};
 
@@ -75,7 +77,7 @@ impl GatewaySettings {
         &self.routes
     }
 
-    /// Finds the upstream of a request. `host` is without its port and in small letters.
+    /// Finds the upstream of a request. `host` is in its [one spelling](crate::normalize_host).
     pub fn route(&self, host: Option<&str>, path: &str) -> RouteMatch {
         let spellings = Spellings::of(path);
         let mut found = spellings.iter().map(|spelling| self.upstream_of(host, spelling.text()));
@@ -141,7 +143,7 @@ impl GatewayRoute {
     }
 }
 
-/// The host of a route, in small letters.
+/// The host of a route or of a condition, in its one spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteHost {
     /// Exactly this host.
@@ -151,7 +153,7 @@ pub enum RouteHost {
 }
 
 impl RouteHost {
-    /// Reads `example.com` or `*.example.com`.
+    /// Reads `example.com` or `*.example.com`, also with capitals, letters beyond ASCII and a dot at its end.
     pub fn parse(text: &str) -> Result<RouteHost, Problem> {
         let bad = |what: &str| Problem::new(format!("the host {text:?} {what}"));
         if text.contains("://") {
@@ -165,7 +167,10 @@ impl RouteHost {
             return Err(bad("has a star that is not the first label")
                 .hint("write `*.example.com`, or leave `host` out for every host"));
         }
-        let host = parse_host(name).map_err(|what| {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let ascii = Some(name).filter(|name| !name.is_ascii() && !name.contains([':', '@']));
+        let ascii = ascii.and_then(normalize_host).unwrap_or(Cow::Borrowed(name));
+        let host = parse_host(&ascii).map_err(|what| {
             bad(what).hint("write a host without port such as `api.example.com` or `*.example.com`")
         })?;
         match (wildcard, host.parse::<IpAddr>()) {
@@ -178,7 +183,7 @@ impl RouteHost {
         }
     }
 
-    /// Returns true if a host in small letters matches.
+    /// Returns true if a host in its one spelling matches.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             RouteHost::Exact(exact) => **exact == *host,

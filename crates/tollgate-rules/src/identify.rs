@@ -202,11 +202,14 @@ impl Identify {
     fn proven_identity<'a>(&self, headers: &'a dyn Headers, now: Micros) -> Identity<'a> {
         // A key sent twice is still a key: ignoring it would free its owner from limits. Two
         // different ones are refused by the code that reads requests: see `RuleSet::makes_keys_of`.
-        let secret = |name: &Option<Box<str>>| headers.header(name.as_deref()?);
-        let mut proven = Identity { api_key: secret(&self.api_key_header), ..Identity::default() };
+        let secret = |name: &str| Some(without_scheme(name, headers.first_line(name)?));
+        let mut proven = Identity {
+            api_key: self.api_key_header.as_deref().and_then(secret),
+            ..Identity::default()
+        };
         match &self.user {
             UserSource::ApiKey(name) => {
-                let key = headers.header(name).filter(|key| !key.is_empty());
+                let key = secret(name).filter(|key| !key.is_empty());
                 proven.user = key.map(|key| Cow::Owned(api_key::hash_api_key(&key).to_string()));
             }
             #[cfg(feature = "jwt")]
@@ -298,6 +301,12 @@ impl Identify {
         of_user.into_iter().chain(of_address)
     }
 
+    /// The headers by which callers are identified, except lists of addresses.
+    pub(crate) fn identity_headers(&self) -> impl Iterator<Item = &str> {
+        let tier = self.tier_header.as_deref();
+        self.forwarded_headers().chain(tier).chain(self.proving_headers())
+    }
+
     /// Returns true if callers are identified by this header, in small letters: by what a trusted peer
     /// says, or by an API key or a token.
     pub fn is_identity_header(&self, header: &str) -> bool {
@@ -310,6 +319,22 @@ impl Identify {
     pub fn is_claim_header(&self, header: &str) -> bool {
         let tier = self.tier_header.as_deref();
         self.forwarded_headers().chain(tier).any(|name| name == header)
+    }
+
+    /// Returns true if users are identified by the API key that is also the fact `api_key`.
+    pub(crate) fn finds_users_by_api_key(&self) -> bool {
+        match &self.user {
+            UserSource::ApiKey(header) => self.api_key_header.as_deref() == Some(header),
+            _ => false,
+        }
+    }
+
+    /// A stated API key as the header would give it: without the scheme of `Authorization`.
+    pub(crate) fn without_scheme<'k>(&self, api_key: &'k str) -> &'k str {
+        match self.api_key_header.as_deref().is_some_and(has_scheme) {
+            true => credentials(api_key),
+            false => api_key,
+        }
     }
 
     /// Returns true if requests can name a user.
@@ -358,6 +383,27 @@ impl Identify {
         }
         #[cfg(not(feature = "jwt"))]
         let _ = before;
+    }
+}
+
+/// Returns true if the values of this header, in small letters, begin with a scheme such as `Bearer`.
+pub(crate) fn has_scheme(header: &str) -> bool {
+    matches!(header, "authorization" | "proxy-authorization")
+}
+
+/// The credentials behind a scheme. Servers accept `bearer k`, `BEARER k` and `Bearer  k` alike, so the scheme must not
+/// tell one caller from another.
+pub(crate) fn credentials(value: &str) -> &str {
+    let value = value.trim_matches([' ', '\t']);
+    value.split_once([' ', '\t']).map_or(value, |(_, rest)| rest.trim_start_matches([' ', '\t']))
+}
+
+/// The value of a header without its scheme, if it has one.
+pub(crate) fn without_scheme<'a>(header: &str, value: Cow<'a, str>) -> Cow<'a, str> {
+    match value {
+        value if !has_scheme(header) => value,
+        Cow::Borrowed(value) => Cow::Borrowed(credentials(value)),
+        Cow::Owned(value) => Cow::Owned(credentials(&value).into()),
     }
 }
 

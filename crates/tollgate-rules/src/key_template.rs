@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use tollgate::KeyBuf;
 
 use crate::identify::api_key::hash_api_key;
+use crate::identify::without_scheme;
 use crate::matcher::{parse_entry_name, parse_header_name};
 use crate::normalized_facts::{NormalizedFacts, network_of};
 use crate::path::Spelling;
@@ -35,6 +36,7 @@ enum KeyFactName {
     Method,
     Path,
     Domain,
+    Host,
     /// A header field, in lower case.
     Header(Box<str>),
     /// An entry of a descriptor.
@@ -42,7 +44,7 @@ enum KeyFactName {
 }
 
 /// The one table of plain facts.
-const FACTS: [(&str, KeyFactName); 7] = [
+const FACTS: [(&str, KeyFactName); 8] = [
     ("user", KeyFactName::User),
     ("ip", KeyFactName::Ip),
     ("api_key", KeyFactName::ApiKey),
@@ -50,6 +52,7 @@ const FACTS: [(&str, KeyFactName); 7] = [
     ("method", KeyFactName::Method),
     ("path", KeyFactName::Path),
     ("domain", KeyFactName::Domain),
+    ("host", KeyFactName::Host),
 ];
 
 /// The facts of a request that its keys are made of.
@@ -65,7 +68,12 @@ pub(crate) struct KeyFacts<'a> {
 impl KeyFactName {
     fn parse(name: &str) -> Result<KeyFactName, Problem> {
         if let Some(header) = name.strip_prefix("header.") {
-            return Ok(KeyFactName::Header(parse_header_name(header)?));
+            let name = parse_header_name(header)?;
+            // The field has many spellings, and HTTP/2 has it elsewhere.
+            return Ok(match &*name {
+                "host" => KeyFactName::Host,
+                _ => KeyFactName::Header(name),
+            });
         }
         if let Some(entry) = name.strip_prefix("entry.") {
             return Ok(KeyFactName::Entry(parse_entry_name(entry)?));
@@ -104,6 +112,7 @@ impl KeyFactName {
             KeyFactName::Method => ("method", seen.method()),
             KeyFactName::Path => ("path", seen.spelling(spelling).map(Spelling::text)),
             KeyFactName::Domain => ("domain", seen.facts.domain),
+            KeyFactName::Host => ("host", seen.host()),
             KeyFactName::Header(_) => return self.add_header(key, seen),
             KeyFactName::Entry(_) => return self.add_entry(key, seen),
         };
@@ -135,6 +144,7 @@ impl KeyFactName {
     fn add_header(&self, key: &mut KeyBuf, seen: &NormalizedFacts<'_>) -> bool {
         let KeyFactName::Header(name) = self else { return false };
         let value = seen.facts.headers.and_then(|headers| headers.header(name));
+        let value = value.map(|value| without_scheme(name, value));
         value.filter(|value| !value.is_empty()).is_some_and(|value| {
             key.add(&self.name(), &value);
             true
@@ -234,13 +244,17 @@ impl KeyTemplate {
         self.parts.is_empty()
     }
 
-    /// Returns true if a key may belong to one caller: it contains more than tier, method, path and
-    /// domain.
+    /// Returns true if a key may belong to one caller: it contains more than tier, method, host, path
+    /// and domain.
     pub fn names_caller(&self) -> bool {
         let is_shared = |fact: &KeyFactName| {
             matches!(
                 fact,
-                KeyFactName::Tier | KeyFactName::Method | KeyFactName::Path | KeyFactName::Domain
+                KeyFactName::Tier
+                    | KeyFactName::Method
+                    | KeyFactName::Host
+                    | KeyFactName::Path
+                    | KeyFactName::Domain
             )
         };
         !self.parts.iter().flatten().all(is_shared)
@@ -259,6 +273,11 @@ impl KeyTemplate {
     /// Returns true if the path is part of some of its keys.
     pub(crate) fn has_path(&self) -> bool {
         self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Path)
+    }
+
+    /// Returns true if the host is part of some of its keys.
+    pub(crate) fn has_host(&self) -> bool {
+        self.parts.iter().flatten().any(|fact| *fact == KeyFactName::Host)
     }
 
     /// The headers that are part of its keys.
@@ -324,12 +343,13 @@ impl fmt::Display for KeyTemplate {
 mod tests {
     use super::*;
     use crate::facts::Facts;
+    use crate::identify::Identify;
     use crate::identify::api_key::hash_api_key;
 
     fn key(template: &str, facts: &Facts<'_>) -> Option<KeyBuf> {
         let mut key = KeyBuf::new();
         let template = KeyTemplate::parse(template).unwrap();
-        let seen = &NormalizedFacts::new(facts, None);
+        let seen = &NormalizedFacts::new(facts, &Identify::default()).with_host();
         template
             .write(&mut key, &KeyFacts { facts: seen, spelling: 0, ipv6_prefix: 64 })
             .then_some(key)

@@ -16,6 +16,8 @@ use crate::compile::read_overrides;
 use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::gatekeeper::{Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion};
+use crate::identify::UserSource;
+use crate::identify::api_key::is_hashed;
 use crate::import::ImportedAllowance;
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
@@ -49,6 +51,12 @@ pub struct KeyReport {
     pub leniency: Option<Leniency>,
     /// True if an imported file refuses every request that meets this rule.
     pub refuses_everything: bool,
+    /// The tier that the caller counts under, if it is known: that of the table of users, else the only one that
+    /// something is used of, else the default, where requests cannot name another.
+    pub tier: Option<Box<str>>,
+    /// True if something is kept about the caller: units in use, a block or an override. False of a caller that was
+    /// never seen, or so long ago that all of it has expired.
+    pub is_kept: bool,
     /// Each limit that applies. For a rule with tiers, those of all tiers if the table of users
     /// does not have the tier of the caller.
     pub limits: Vec<KeyLimit>,
@@ -88,11 +96,43 @@ pub struct KeyLimit {
     pub decision: Decision,
 }
 
+impl KeyLimit {
+    /// Returns true if units are in use, or if that is unknown because the store is unavailable.
+    fn is_used(&self) -> bool {
+        let is_full = i64::try_from(self.capacity).is_ok_and(|capacity| self.balance >= capacity);
+        !is_full || !self.decision.outcome().is_known()
+    }
+}
+
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// A caller by the name of a rule and its key as people write it: `user=42`, or `42` where that can
     /// mean only one thing.
     pub fn caller(&self, rule: &str, key: &str) -> Result<Caller<'_, S, C>, CallerError> {
         self.caller_at(rule, key, self.clock_instant(self.now()))
+    }
+
+    /// The caller of one key under every rule that counts by its fact alone, and the names of the rules that count by
+    /// this fact and others: their keys cannot be made of it. The key is `user=42` with the name of its fact.
+    pub fn callers_in_all_rules(&self, key: &str) -> (Vec<Caller<'_, S, C>>, Vec<Box<str>>) {
+        let rules = self.rules();
+        let name = key.split_once('=').map_or(key, |(name, _)| name.trim());
+        let (mut callers, mut others) = (Vec::new(), Vec::new());
+        for (rule, number) in rules.rules().zip(0..) {
+            let read = rule.key.parse_key(key, &rules.settings().identify);
+            if let Some(key) = read.ok().filter(|_| rule.key.parts().count() == 1) {
+                let now = self.clock_instant(self.now());
+                callers.push(Caller {
+                    gatekeeper: self,
+                    rules: self.rules(),
+                    rule: number,
+                    key,
+                    now,
+                });
+            } else if rule.key.parts().any(|facts| facts.iter().any(|fact| *fact == *name)) {
+                others.push(rule.name.as_ref().into());
+            }
+        }
+        (callers, others)
     }
 
     /// The same at an instant of your choosing.
@@ -152,9 +192,13 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         for one in &self.applying_limits() {
             limits.push(self.report_of(one).await);
         }
+        let blocked_for = self.store().blocked((&self.block_key()).into(), self.at());
+        let is_used = limits.iter().any(KeyLimit::is_used);
         KeyReport {
-            blocked_for: self.store().blocked((&self.block_key()).into(), self.at()),
+            blocked_for,
             replaced_by: self.replaced_by().cloned(),
+            tier: self.known_tier(&limits).map(Box::from),
+            is_kept: is_used || blocked_for.is_some() || self.replaced_by().is_some(),
             at_run_time: self.override_number().is_some_and(|one| self.rules.is_run_time(one)),
             leniency: self.leniency(),
             refuses_everything: Unit::ALL
@@ -368,6 +412,27 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
         let (_, user) = self.key.parts().find(|(name, _)| *name == "user")?;
         let tier = self.rules.settings().identify.tier_of_user.get(user)?;
         Some(tier)
+    }
+
+    /// The tier that the caller counts under, judged by the use of its limits.
+    fn known_tier<'t>(&'t self, limits: &'t [KeyLimit]) -> Option<&'t str> {
+        let used = || {
+            let mut tiers =
+                limits.iter().filter(|one| one.is_used()).map(|one| one.tier.as_deref());
+            let first = tiers.next()??;
+            tiers.all(|other| other == Some(first)).then_some(first)
+        };
+        let identify = &self.rules.settings().identify;
+        let default = || identify.default_tier.as_deref().filter(|_| !identify.finds_tiers());
+        self.tier().or_else(used).or_else(default)
+    }
+
+    /// Returns true if users are identified by their API key and the key has a user that is no hash of one: only a
+    /// check that states its user can mean it.
+    pub fn names_unhashed_user(&self) -> bool {
+        let by_api_key = matches!(self.rules.settings().identify.user, UserSource::ApiKey(_));
+        let user = self.key.parts().find(|(name, _)| *name == "user");
+        by_api_key && user.is_some_and(|(_, user)| !is_hashed(user))
     }
 
     /// The limits of callers without a tier, then of each tier that counts on its own.

@@ -76,6 +76,8 @@ pub mod gateway_settings;
 
 pub mod identify;
 
+pub mod host;
+
 pub mod gatekeeper;
 
 pub mod stripes;
@@ -138,6 +140,7 @@ pub use gatekeeper::{
     Ask, Gatekeeper, GatekeeperStats, InfallibleStore, LocalStore, RulesVersion, expect_ready,
 };
 pub use gateway_settings::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
+pub use host::normalize_host;
 pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};

@@ -65,7 +65,9 @@ fn never_holds_because(condition: &Condition) -> Option<String> {
         Condition::Method(methods) if methods.is_empty() => empty("methods"),
         Condition::Ip(networks) if networks.is_empty() => empty("networks"),
         Condition::Any(any) if any.is_empty() => empty("conditions under `any`"),
+        Condition::Host(hosts) if hosts.is_empty() => empty("hosts"),
         Condition::User(test)
+        | Condition::HostText(test)
         | Condition::Tier(test)
         | Condition::ApiKey(test)
         | Condition::Domain(test)

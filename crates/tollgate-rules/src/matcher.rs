@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
 use strsim::osa_distance;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Headers};
+use crate::gateway_settings::RouteHost;
 use crate::normalized_facts::NormalizedFacts;
 use crate::path::{DroppedSlashes, Spelling};
 use crate::pattern::Pattern;
@@ -24,6 +25,10 @@ pub enum Condition {
     PathText(TextTest),
     /// The method is one of these.
     Method(Vec<Box<str>>),
+    /// The host is one of these.
+    Host(Vec<RouteHost>),
+    /// The host fits this text test, in its one spelling.
+    HostText(TextTest),
     /// A header field.
     Header {
         /// The name in lower case.
@@ -118,9 +123,13 @@ impl Condition {
                 seen.method().is_some_and(|method| methods.iter().any(|one| includes(one, method)))
             }
             Condition::Upgrade(protocol) => wants_upgrade(facts, protocol),
-            Condition::Header { name, value } => {
-                holds(value, facts.headers.and_then(|headers| headers.header(name)).as_deref())
+            Condition::Host(hosts) => {
+                seen.host().is_some_and(|host| hosts.iter().any(|one| one.matches(host)))
             }
+            Condition::HostText(test) => holds(test, seen.host()),
+            Condition::Header { name, value } => facts.headers.is_some_and(|headers| {
+                value.holds_for_lines(headers, name, &seen.match_budget, negated)
+            }),
             Condition::User(test) => holds(test, seen.user()),
             Condition::Tier(test) => holds(test, seen.tier),
             Condition::ApiKey(test) => holds(test, seen.api_key()),
@@ -159,6 +168,28 @@ fn asks_for(list: &str, protocol: &str) -> bool {
 }
 
 impl TextTest {
+    /// Returns true if it holds for the lines of a header field. Of several lines servers read the first, the last or
+    /// all joined, so it holds if it does for one of these readings; under a `not`, only if it does for each, so that
+    /// the rule applies in doubt.
+    fn holds_for_lines(
+        &self,
+        headers: &dyn Headers,
+        name: &str,
+        work: &MatchBudget,
+        negated: bool,
+    ) -> bool {
+        let (mut lines, mut held) = (0, 0);
+        headers.each_line(name, &mut |line| {
+            lines += 1;
+            held += usize::from(self.holds(Some(&line), work, negated));
+        });
+        if lines > 1 {
+            lines += 1;
+            held += usize::from(self.holds(headers.header(name).as_deref(), work, negated));
+        }
+        if negated { lines > 0 && held == lines } else { held > 0 }
+    }
+
     fn holds(&self, text: Option<&str>, work: &MatchBudget, negated: bool) -> bool {
         match (self, text) {
             (_, None) => false,

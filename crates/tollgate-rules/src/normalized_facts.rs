@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Headers};
+use crate::host::normalize_host;
+use crate::identify::Identify;
 use crate::identify::api_key::{HashedApiKey, hash_api_key};
 use crate::matcher::{MatchBudget, to_uppercase};
 use crate::path::{Spelling, Spellings};
@@ -17,12 +19,18 @@ pub(crate) struct NormalizedFacts<'a> {
     /// The method in capitals, because some servers accept `post` for POST.
     method: Option<Cow<'a, str>>,
     path: Option<Spellings<'a>>,
+    /// The host in its one spelling, if a rule looks at it.
+    host: Option<Cow<'a, str>>,
     /// The address; an IPv4-mapped IPv6 address is an IPv4 address.
     pub(crate) ip: Option<IpAddr>,
     /// Length of the prefix, if the client is a network that is counted as one.
     pub(crate) ip_prefix: Option<u8>,
     /// The tier that the caller states, or that the rules assign.
     pub(crate) tier: Option<&'a str>,
+    /// The API key without the scheme of `Authorization`.
+    api_key: Option<&'a str>,
+    /// True if the API key is the user's, so that its hash is the user.
+    is_user_by_api_key: bool,
     /// Only where a key asks for it.
     hashed_api_key: OnceCell<HashedApiKey>,
     /// The budget for comparing the request with expressions.
@@ -30,14 +38,18 @@ pub(crate) struct NormalizedFacts<'a> {
 }
 
 impl<'a> NormalizedFacts<'a> {
-    pub(crate) fn new(facts: &'a Facts<'a>, tier: Option<&'a str>) -> NormalizedFacts<'a> {
+    pub(crate) fn new(facts: &'a Facts<'a>, identify: &Identify) -> NormalizedFacts<'a> {
+        let api_key = facts.api_key.map(|api_key| identify.without_scheme(api_key));
         NormalizedFacts {
             facts,
             method: facts.method.map(|method| to_uppercase(Cow::Borrowed(method))),
             path: facts.path.map(Spellings::of),
             ip: facts.ip.map(|ip| ip.to_canonical()),
             ip_prefix: facts.ip_prefix,
-            tier,
+            tier: None,
+            host: None,
+            api_key: api_key.filter(|api_key| !api_key.is_empty()),
+            is_user_by_api_key: identify.finds_users_by_api_key(),
             hashed_api_key: OnceCell::new(),
             match_budget: MatchBudget::default(),
         }
@@ -58,9 +70,31 @@ impl<'a> NormalizedFacts<'a> {
     }
 
     /// The user. An empty name is no name: a proxy that sends the header without a value names no
-    /// user.
-    pub(crate) fn user(&self) -> Option<&'a str> {
-        self.facts.user.filter(|user| !user.is_empty())
+    /// user. Where users are identified by their API key, a stated API key names the user as the header does.
+    pub(crate) fn user(&self) -> Option<&str> {
+        let stated = self.facts.user.filter(|user| !user.is_empty());
+        match stated {
+            None if self.is_user_by_api_key => self.hashed_api_key(),
+            stated => stated,
+        }
+    }
+
+    /// The same facts with the host, for rules that look at it.
+    pub(crate) fn with_host(self) -> NormalizedFacts<'a> {
+        let of_headers = |headers: &'a dyn Headers| match headers.header("host")? {
+            Cow::Borrowed(host) => normalize_host(host),
+            Cow::Owned(host) => normalize_host(&host).map(|host| Cow::Owned(host.into_owned())),
+        };
+        let host = match self.facts.host {
+            Some(host) => normalize_host(host),
+            None => self.facts.headers.and_then(of_headers),
+        };
+        NormalizedFacts { host, ..self }
+    }
+
+    /// The host that the request is for, in its one spelling.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     /// Returns true if the address, or all of the network, is in one of these.
@@ -70,7 +104,7 @@ impl<'a> NormalizedFacts<'a> {
     }
 
     pub(crate) fn api_key(&self) -> Option<&'a str> {
-        self.facts.api_key.filter(|key| !key.is_empty())
+        self.api_key
     }
 
     /// The API key as keys have it: nobody who sees a key may be able to use it.

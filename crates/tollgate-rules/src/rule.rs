@@ -61,6 +61,12 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Returns true if it looks at the host.
+    pub(crate) fn reads_host(&self) -> bool {
+        let is_host = |one: &Condition| matches!(one, Condition::Host(_) | Condition::HostText(_));
+        self.key.has_host() || self.condition.as_ref().is_some_and(|when| when.has(&is_host))
+    }
+
     /// A rule that applies to everything and is enforced; the rest is as a file without the fields
     /// means it.
     pub fn new(name: &str, key: KeyTemplate, limits: TierLimits) -> Rule {

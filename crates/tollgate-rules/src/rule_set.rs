@@ -1,6 +1,7 @@
 //! `RuleSet`: all rules, compiled, immutable, and indexed so that a request is compared only with
 //! the rules that its path can match.
 
+mod read_headers;
 mod recording;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Cost, Mode, Rule, TierLimits};
 use crate::tally::Tally;
 use crate::waiting::WaitTally;
+use read_headers::ReadHeaders;
 pub use recording::{RecordedHeader, hash_credential};
 
 /// All rules. A reload replaces the set whole.
@@ -65,6 +67,10 @@ struct BaseRules {
     reads_request_json: bool,
     /// True if some rule counts the bytes of bodies.
     counts_bytes: bool,
+    /// True if some rule looks at the host.
+    reads_host: bool,
+    /// The headers that rules look at and that identify callers, in lower case.
+    read_headers: ReadHeaders,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
@@ -245,8 +251,13 @@ impl RuleSet {
             estimates_costs: false,
             reads_request_json: false,
             counts_bytes: false,
+            reads_host: false,
+            read_headers: ReadHeaders::default(),
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
+        for name in book.settings.identify.identity_headers() {
+            book.read_headers.insert(name);
+        }
         for rule in rules {
             book.push(rule);
         }
@@ -417,7 +428,11 @@ impl RuleSet {
 
     /// The facts as rules see them.
     pub(crate) fn normalized_facts<'a>(&'a self, facts: &'a Facts<'a>) -> NormalizedFacts<'a> {
-        let mut seen = NormalizedFacts::new(facts, self.tier_of(facts));
+        let mut seen = NormalizedFacts::new(facts, &self.settings().identify);
+        if self.base.reads_host {
+            seen = seen.with_host();
+        }
+        seen.tier = self.tier_of(&seen);
         let before = seen.ip;
         seen.ip = before.map(|ip| self.settings().identify.canonical_address(ip));
         if seen.ip != before {
@@ -428,17 +443,17 @@ impl RuleSet {
     }
 
     /// The caller's tier: what the facts say, else the table, else the default.
-    fn tier_of<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
+    fn tier_of<'a>(&'a self, seen: &NormalizedFacts<'a>) -> Option<&'a str> {
         let identify = &self.base.settings.identify;
         // An empty name is no name, as with users.
         let known = |tier: &&str| match self.base.tiers.is_empty() {
             true => !tier.is_empty(),
             false => self.base.tiers.contains_key(*tier),
         };
-        let said = facts.tier.filter(known);
+        let said = seen.facts.tier.filter(known);
         let in_table = || match identify.tier_of_user.is_empty() {
             true => None,
-            false => identify.tier_of_user.get(facts.user?).map(|tier| &**tier),
+            false => identify.tier_of_user.get(seen.user()?).map(|tier| &**tier),
         };
         said.or_else(in_table).or(identify.default_tier.as_deref())
     }
@@ -450,6 +465,25 @@ impl RuleSet {
     /// Tollgate, and the client would choose what is counted.
     pub fn makes_keys_of(&self, header: &str, trusted: bool) -> bool {
         self.base.key_headers.get(header).is_some_and(|from_anybody| *from_anybody || trusted)
+    }
+
+    /// Returns true if servers may take a header of this name, in lower case, for one that rules look at or that
+    /// identifies callers: `x_tenant` for `x-tenant`, because CGI and its heirs turn both into `HTTP_X_TENANT`. Remove
+    /// such a field, or refuse the request: it would decide what the service behind you sees.
+    #[inline]
+    pub fn is_mistakable_header(&self, header: &str) -> bool {
+        self.base.read_headers.is_mistakable(header)
+    }
+
+    /// Returns true if rules or `identify` look at header fields by name.
+    #[inline]
+    pub fn reads_headers(&self) -> bool {
+        !self.base.read_headers.is_empty()
+    }
+
+    /// Returns true if some rule looks at the host.
+    pub fn reads_host(&self) -> bool {
+        self.base.reads_host
     }
 
     /// The place of a tier in the rules' lists of limits.
@@ -551,6 +585,8 @@ impl BaseRules {
         self.estimates_costs |= rule.mode != Mode::Off && rule.has_estimate();
         self.reads_request_json |= rule.mode != Mode::Off && rule.request_paths().next().is_some();
         self.counts_bytes |= rule.mode != Mode::Off && rule.cost == Cost::Bytes;
+        let reads_host = rule.mode != Mode::Off && rule.reads_host();
+        self.reads_host |= reads_host;
         if rule.mode != Mode::Off {
             self.note_headers(&rule);
         }
@@ -566,7 +602,8 @@ impl BaseRules {
             for name in identify.forwarded_headers() {
                 self.key_headers.entry(name.into()).or_insert(false);
             }
-            for name in rule.key.headers().chain(identify.proving_headers()) {
+            let host = reads_host.then_some("host");
+            for name in rule.key.headers().chain(identify.proving_headers()).chain(host) {
                 self.key_headers.insert(name.into(), true);
             }
         }

@@ -11,6 +11,7 @@ mod bodies;
 mod seeded;
 
 mod adaptive;
+mod callers;
 mod compile;
 mod deciding;
 mod degraded;

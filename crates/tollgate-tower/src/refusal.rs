@@ -2,7 +2,7 @@
 //! store is unavailable they are 503 and `UNAVAILABLE`, because the client did nothing wrong.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::ProblemDetails;
 
@@ -100,10 +100,15 @@ pub(crate) fn refuse(
     response
 }
 
-/// The response to a request whose identifying header has two different values: either may be forged.
+/// The response to a request whose identifying header has two different values, or one that servers mistake for it:
+/// either may be forged.
 #[cold]
 pub(crate) fn ambiguous_header(header: &HeaderName, head: &request::Parts) -> Response<Bytes> {
-    let detail = format!("{header} stands twice, with different values: send it once.");
+    let is_single = head.headers.get_all(header).iter().nth(1).is_none();
+    let detail = match is_single && header != HOST {
+        true => format!("servers mistake {header} for another header field: leave it out."),
+        false => format!("{header} stands twice, with different values: send it once."),
+    };
     let mut response = match grpc::content_type(head) {
         Some(content_type) => grpc::invalid(&detail, content_type),
         None => {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
+use http::uri::Authority;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use tollgate::headers::escape_non_utf8;
 use tollgate::{Clock, Micros, Wait};
@@ -25,7 +26,7 @@ use tollgate_rules::{
     Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
     InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
     ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits,
-    WorkOutcome, expect_ready,
+    WorkOutcome, expect_ready, normalize_host,
 };
 
 use crate::charge::ChargeStands;
@@ -256,6 +257,8 @@ fn facts<'a>(
     Facts {
         method: Some(head.method.as_str()),
         path: Some(head.uri.path()),
+        // Without one, the field `Host` counts.
+        host: head.uri.authority().map(Authority::as_str),
         ip: identity.ip,
         user: identity.user.as_deref(),
         tier: identity.tier.as_deref(),
@@ -536,10 +539,21 @@ impl<'a> LayerHeaders<'a> {
         values.chain(elsewhere)
     }
 
-    /// Finds a header field that is used in keys and appears twice with different values. `trusted` says if the peer
-    /// is a trusted proxy.
+    /// Finds a header field that is used in keys and appears twice with different values, or one whose name a server
+    /// could take for that of a field that rules look at. `trusted` says if the peer is a trusted proxy.
     fn ambiguous_key_header(&self, rules: &RuleSet, trusted: bool) -> Option<&HeaderName> {
-        let unclear = |name: &HeaderName| single_value(self.headers, self.uri, name).is_err();
+        let is_mistakable = |name: &&HeaderName| rules.is_mistakable_header(name.as_str());
+        if rules.reads_headers()
+            && let Some(name) = self.headers.keys().find(is_mistakable)
+        {
+            return Some(name);
+        }
+        let unclear = |name: &HeaderName| match name {
+            // HTTP/2 may split it; its lines count joined.
+            &COOKIE => false,
+            &HOST => single_value(self.headers, self.uri, name).is_err() && !self.names_one_host(),
+            name => single_value(self.headers, self.uri, name).is_err(),
+        };
         // Nearly all requests have each field once, and no `host` field that differs from the target.
         if self.headers.len() == self.headers.keys_len() && !unclear(&HOST) {
             return None;
@@ -547,11 +561,23 @@ impl<'a> LayerHeaders<'a> {
         let makes_keys = |name: &HeaderName| rules.makes_keys_of(name.as_str(), trusted);
         self.headers.keys().find(|name| makes_keys(name) && unclear(name))
     }
+
+    /// Returns true if the target and the fields `Host` name the same host, each in its spelling.
+    fn names_one_host(&self) -> bool {
+        let fields = self.headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        let target = self.uri.authority().map(|target| target.as_str().as_bytes());
+        let mut hosts = fields.chain(target).map(|host| {
+            let host = escape_non_utf8(host);
+            normalize_host(&host).map(Cow::into_owned)
+        });
+        let first = hosts.next();
+        hosts.all(|host| Some(&host) == first.as_ref())
+    }
 }
 
 impl Headers for LayerHeaders<'_> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.values(name).next().map(escape_non_utf8)
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>)) {
+        self.values(name).for_each(|value| each(escape_non_utf8(value)));
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -559,18 +585,18 @@ impl Headers for LayerHeaders<'_> {
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
     }
-
-    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut values = self.values(name);
-        let first = values.next()?;
-        values.all(|other| other == first).then(|| escape_non_utf8(first))
-    }
 }
 
 /// The header fields of a response, in the form that rules read.
 struct ResponseFields<'a>(&'a HeaderMap);
 
 impl Headers for ResponseFields<'_> {
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>)) {
+        let lines = self.0.get_all(name).iter();
+        lines.for_each(|value| each(escape_non_utf8(value.as_bytes())));
+    }
+
+    /// Only the first line: two costs are no list.
     fn header(&self, name: &str) -> Option<Cow<'_, str>> {
         self.0.get(name).map(|value| escape_non_utf8(value.as_bytes()))
     }

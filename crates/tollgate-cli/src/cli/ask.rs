@@ -3,8 +3,10 @@
 mod explain;
 mod method_note;
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use http::Method;
 use serde::Deserialize;
@@ -31,6 +33,9 @@ Examples
   Why is it refused, and when would it pass? This charges nothing:
     tollgate ask --explain --path /api/search --user 42
 
+  A caller with an API key, which stays out of the command line:
+    tollgate ask --path /api/search --api-key-file key.txt
+
   With a token, over TLS:
     tollgate ask --server https://limits.example.com:8080 --token-file token \\
       --ca-file ca.pem --user 42
@@ -51,6 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 
+    /// Host that the request is for
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
     /// User that sends the request
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -62,6 +71,10 @@ pub(crate) struct Args {
     /// Tier of the user
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
+
+    /// File with the API key of the caller; - reads standard input. Spaces and line ends around it do not count
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
 
     /// Cost of the request, instead of the rules' cost; 0 charges nothing
     #[arg(long, value_name = "UNITS")]
@@ -80,7 +93,8 @@ pub(crate) struct Args {
         long,
         value_name = "ID",
         requires = "explain",
-        conflicts_with_all = ["path", "method", "user", "ip", "tier", "cost", "headers"]
+        conflicts_with_all =
+            ["path", "method", "host", "user", "ip", "tier", "api_key_file", "cost", "headers"]
     )]
     refusal: Option<String>,
 
@@ -95,7 +109,9 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     check_headers(&args.headers).map_err(CommandFailure::Usage)?;
-    let question = Value::Object(request_body(args)).to_string();
+    let api_key = args.api_key_file.as_deref().map(read_api_key).transpose();
+    let question = request_body(args, api_key.map_err(CommandFailure::Input)?);
+    let question = Value::Object(question).to_string();
     if args.explain {
         let listener = args.server.admin_listener()?;
         return explain::run(&listener, (question, args.refusal.as_deref()), args.json);
@@ -135,7 +151,8 @@ fn missing_flags(body: &str) -> Option<String> {
     let MissingFactsBody { missing } = serde_json::from_str(body).ok()?;
     let flag = |fact: &String| match fact.strip_prefix("header.") {
         Some(name) => Some(format!("--header {}=VALUE", printable(name))),
-        None if ["user", "ip", "tier", "path", "method"].contains(&&**fact) => {
+        None if *fact == "api_key" => Some("--api-key-file FILE".into()),
+        None if ["user", "ip", "tier", "path", "method", "host"].contains(&&**fact) => {
             Some(format!("--{fact} {}", if fact == "ip" { "ADDR" } else { "VALUE" }))
         }
         None => None,
@@ -146,11 +163,35 @@ fn missing_flags(body: &str) -> Option<String> {
     (!flags.is_empty()).then(|| format!("add {}", flags.join(", and ")))
 }
 
-fn request_body(args: &Args) -> Map<String, Value> {
+/// Most bytes of a file with an API key.
+const API_KEY_BYTES_MAX: u64 = 64 << 10;
+
+/// Reads the API key from a file, or from standard input. It is a secret, so it is no flag: other users of the machine
+/// see those.
+fn read_api_key(path: &Path) -> Result<String, Report> {
+    let mut key = String::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().take(API_KEY_BYTES_MAX).read_to_string(&mut key),
+        false => {
+            File::open(path).and_then(|file| file.take(API_KEY_BYTES_MAX).read_to_string(&mut key))
+        }
+    };
+    let shown = path.display();
+    read.map_err(|error| Report::new(format!("cannot read the API key from {shown}: {error}")))?;
+    match key.trim() {
+        "" => Err(Report::new(format!("there is no API key in {shown}"))
+            .hint("write the key alone into the file, or `-` to read standard input")),
+        key => Ok(key.into()),
+    }
+}
+
+fn request_body(args: &Args, api_key: Option<String>) -> Map<String, Value> {
     let mut question = Map::new();
     let texts = [
         ("method", &args.method),
         ("path", &args.path),
+        ("host", &args.host),
+        ("api_key", &api_key),
         ("user", &args.user),
         ("tier", &args.tier),
         ("ip", &args.ip.map(|ip| ip.to_string())),
@@ -294,6 +335,8 @@ mod tests {
         assert_eq!(hint(r#"[["user","ip"]]"#).as_deref(), Some("add --user VALUE or --ip ADDR"));
         let two = hint(r#"[["user"],["header.x-a"]]"#);
         assert_eq!(two.as_deref(), Some("add --user VALUE, and --header x-a=VALUE"));
+        let key = hint(r#"[["api_key","host"]]"#);
+        assert_eq!(key.as_deref(), Some("add --api-key-file FILE or --host VALUE"));
         assert_eq!(hint(r#"[["entry.a"]]"#), None);
         assert_eq!(missing_flags(r#"{"message":"m"}"#), None);
     }

@@ -7,12 +7,14 @@ use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::CommandFailure;
 use super::client::listener::AdminArgs;
 use super::client::{ClientRequest, path_segment};
+use super::{CommandFailure, Report};
 use crate::settings::parse_duration;
+use all_rules::AllRulesReport;
 use report::{CompletedAction, KeyReportBody};
 
+mod all_rules;
 mod overrides;
 mod report;
 pub(crate) mod top;
@@ -37,6 +39,9 @@ Examples
   Block an address for 15 minutes, and unblock it:
     tollgate keys block login ip=192.0.2.1 --for 15m
     tollgate keys unblock login ip=192.0.2.1
+
+  Block a user under every rule that counts by users:
+    tollgate keys block --all-rules user=42 --for 1d
 
   Give a customer other limits for a day, and remove them:
     tollgate keys override api user=42 --limit 100/second --for 1d
@@ -72,13 +77,13 @@ enum KeysAction {
     /// Refuse all requests of a caller for some time; a longer block stays
     Block {
         #[command(flatten)]
-        caller: CallerArgs,
+        caller: BlockedCallerArgs,
         /// Duration, such as 90s, 15m, 2h or 1d
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         time: String,
     },
     /// Remove a block, also one of a `ban`; the caller's refusals stay counted
-    Unblock(CallerArgs),
+    Unblock(BlockedCallerArgs),
     /// Give units back to a caller, at most as many as are used
     Grant {
         #[command(flatten)]
@@ -102,8 +107,33 @@ struct CallerArgs {
     key: String,
 }
 
+/// The caller of a block, under one rule or all.
+#[derive(Debug, clap::Args)]
+struct BlockedCallerArgs {
+    /// Name of the rule, and key of the caller under it, such as user=42; with --all-rules the key alone
+    #[arg(
+        value_names = ["RULE", "KEY"],
+        num_args = 1..=2,
+        required = true,
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    caller: Vec<String>,
+
+    /// Under every rule that counts by this fact alone
+    #[arg(long)]
+    all_rules: bool,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    if let KeysAction::Block { caller, .. } | KeysAction::Unblock(caller) = &args.action {
+        caller.check().map_err(CommandFailure::Usage)?;
+        if caller.all_rules {
+            let (request, _) = args.action.request();
+            let print = |report: AllRulesReport| report.human_text();
+            return args.send_and_print(&request, print);
+        }
+    }
     match &args.action {
         KeysAction::Top(top) => {
             args.send_and_print(&top.request(), |answer| top.human_text(&answer))
@@ -146,10 +176,10 @@ impl KeysAction {
                 (caller.request(Method::DELETE, None), CompletedAction::Reset)
             }
             KeysAction::Block { caller, time } => {
-                (post(caller, json!({ "block": time })), CompletedAction::Blocked)
+                (caller.post(json!({ "block": time })), CompletedAction::Blocked)
             }
             KeysAction::Unblock(caller) => {
-                (post(caller, json!({ "block": null })), CompletedAction::Unblocked)
+                (caller.post(json!({ "block": null })), CompletedAction::Unblocked)
             }
             KeysAction::Grant { caller, units } => {
                 (post(caller, json!({ "grant": units })), CompletedAction::Granted(*units))
@@ -167,6 +197,26 @@ impl CallerArgs {
         let (rule, key) = (path_segment(&self.rule), path_segment(&self.key));
         let path = format!("/api/keys/{rule}/{key}");
         ClientRequest { method, path, body: body.map(|body| body.to_string()) }
+    }
+}
+
+impl BlockedCallerArgs {
+    /// Checks that there are as many names as `--all-rules` leaves.
+    fn check(&self) -> Result<(), Report> {
+        match (self.all_rules, self.caller.len()) {
+            (true, 1) | (false, 2) => Ok(()),
+            (true, _) => Err(Report::new("with --all-rules there is no RULE")
+                .hint("write the key alone: keys block --all-rules user=42 --for 15m")),
+            (false, _) => Err(Report::new("a caller is named by RULE and KEY")
+                .hint("write both, such as api user=42, or --all-rules user=42")),
+        }
+    }
+
+    fn post(&self, body: Value) -> ClientRequest {
+        let rule = if self.all_rules { "*".into() } else { path_segment(&self.caller[0]) };
+        let key = self.caller.last().map(|key| path_segment(key)).unwrap_or_default();
+        let path = format!("/api/keys/{rule}/{key}");
+        ClientRequest { method: Method::POST, path, body: Some(body.to_string()) }
     }
 }
 

@@ -7,8 +7,10 @@ use http::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
-use tollgate_rules::keys::{CallerError, KeyLimit, Leniency, OverrideError};
+use tollgate_rules::keys::{CallerError, KeyLimit, KeyReport, Leniency, OverrideError};
 use tollgate_rules::{Override, key_text};
+
+mod all_rules;
 
 use super::ControlPlane;
 use super::guard::AdminCaller;
@@ -19,12 +21,21 @@ use crate::reply;
 use crate::settings::parse_duration;
 use crate::store::{ChangeConfirmer, ServerCaller};
 use crate::telemetry::{LogField, timestamp};
+use crate::top::TopOrder;
 
 /// Largest grant, in units: more than any limit has.
 const GRANT_MAX: u64 = 1 << 53;
 
+/// Most callers of the last minutes that a caller is looked for among.
+const RECENT_CALLERS_MAX: usize = 1_000;
+
+/// The error for a user that cannot exist. It does not repeat the name, which may be a key.
+const NO_SUCH_USER: &str = "Users are identified by their API keys here, so nobody has this name, and nothing was done: write \
+    api_key=KEY, or the hash of the key as in the lists, user=sha256:….";
+
 /// Hint for a wrong path.
-const PATH_HINT: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42.";
+const PATH_HINT: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42; \
+    blocks also go to all rules, /api/keys/*/user=42.";
 
 /// Hint for a wrong body.
 const CHANGES_HINT: &str = "Send one of {\"block\":\"15m\"}, {\"block\":null}, {\"grant\":50}, \
@@ -69,7 +80,13 @@ impl ControlPlane {
         act: KeyRequest<'_>,
         by: AdminCaller,
     ) -> Result<Map<String, Value>, KeyRequestError> {
+        if let Some(key) = path.strip_prefix("*/").or_else(|| path.strip_prefix("%2A/")) {
+            return self.act_on_all_rules(key, act, by).await;
+        }
         let caller = self.caller(path)?;
+        if caller.names_unhashed_user() && !self.is_seen(&caller, &caller.report().await) {
+            return Err(bad_request(NO_SUCH_USER));
+        }
         match act {
             KeyRequest::Show => Ok(self.report(&caller).await),
             KeyRequest::Reset => {
@@ -233,9 +250,22 @@ impl ControlPlane {
         self.log_audit(event, by, &[&fields, more].concat());
     }
 
+    /// Returns true if something is kept about a caller, or if it was among the heaviest of the last minutes.
+    fn is_seen(&self, caller: &ServerCaller<'_>, report: &KeyReport) -> bool {
+        report.is_kept || {
+            let (rule, hash) = (&*caller.rule().name, self.names.hash(caller.key()));
+            let now = self.gatekeeper.now();
+            let recent = self.metrics.observer.hottest(RECENT_CALLERS_MAX, TopOrder::Requests, now);
+            recent.iter().any(|entry| *entry.rule == *rule && entry.hash == hash)
+        }
+    }
+
     async fn report(&self, caller: &ServerCaller<'_>) -> Map<String, Value> {
         let report = caller.report().await;
-        let limits: Vec<Value> = report.limits.iter().map(limit_json).collect();
+        let seen = self.is_seen(caller, &report);
+        let tier = report.tier.as_deref();
+        let limits: Vec<Value> =
+            report.limits.iter().map(|limit| limit_json(limit, tier)).collect();
         let document = json!({
             "rule": &*caller.rule().name,
             "key": key_text(caller.key()),
@@ -243,6 +273,8 @@ impl ControlPlane {
             "mode": super::rules::mode(caller.rule().mode),
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
             "soft": caller.rule().soft,
+            "seen": seen,
+            "tier": report.tier,
             "exempt": report.leniency == Some(Leniency::Exempt),
             "enforced": report.leniency.is_none(),
             "closed": report.refuses_everything,
@@ -289,12 +321,13 @@ fn block_refusal_text(leniency: Leniency) -> &'static str {
 }
 
 /// One limit of a caller as JSON.
-fn limit_json(one: &KeyLimit) -> Value {
+fn limit_json(one: &KeyLimit, tier: Option<&str>) -> Value {
     let decision = &one.decision;
     // Unknown while the store is unavailable.
     let known = decision.outcome().is_known();
     json!({
         "tier": one.tier,
+        "current": one.tier.is_some() && one.tier.as_deref() == tier,
         "limit": one.limit,
         "rate": one.rate,
         "max": one.capacity,

@@ -14,10 +14,19 @@ use super::json::CheckBody;
 pub(super) struct RequestHeaders<'a, F>(pub(super) &'a F);
 
 impl<F: HeaderFields> RequestHeaders<'_, F> {
-    /// The first header that the rules build keys from and that appears twice with different values. `trusted`
-    /// says if the peer is a trusted proxy.
+    /// The first header that the rules build keys from and that appears twice with different values, or whose name a
+    /// server could take for that of a header that rules look at. `trusted` says if the peer is a trusted proxy.
     pub(super) fn conflicting_header(&self, rules: &RuleSet, trusted: bool) -> Option<&str> {
+        if rules.reads_headers()
+            && let Some(name) = self.0.names().find(|name| rules.is_mistakable_header(name))
+        {
+            return Some(name);
+        }
         let differ = |name: &str| {
+            // Lines of cookies count joined.
+            if name == "cookie" {
+                return false;
+            }
             let mut values = self.0.values(name);
             let first = values.next();
             values.any(|other| Some(other) != first)
@@ -27,21 +36,14 @@ impl<F: HeaderFields> RequestHeaders<'_, F> {
 }
 
 impl<F: HeaderFields> Headers for RequestHeaders<'_, F> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.0.values(name).next().map(escape_non_utf8)
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>)) {
+        self.0.values(name).for_each(|value| each(escape_non_utf8(value)));
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {
         let mut lines = self.0.values(name).map(String::from_utf8_lossy);
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
-    }
-
-    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
-        let mut values = self.0.values(name);
-        let first = values.next()?;
-        // The same value twice still counts: a client must not evade the rules by repeating its identity.
-        values.all(|other| other == first).then(|| escape_non_utf8(first))
     }
 }
 
@@ -50,6 +52,7 @@ pub(super) fn stated_facts<'a>(check: &'a CheckBody<'_>) -> Facts<'a> {
     Facts {
         method: check.method.as_deref(),
         path: check.path.as_deref(),
+        host: check.host.as_deref(),
         ip: check.ip,
         user: check.user.as_deref(),
         tier: check.tier.as_deref(),

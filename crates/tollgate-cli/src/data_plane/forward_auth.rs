@@ -35,7 +35,7 @@ pub(super) async fn answer(
     if !forwarded.trusted {
         checks.warnings.untrusted_proxy(peer, now);
     }
-    let ForwardedRequest { original, identity, trusted } = forwarded;
+    let ForwardedRequest { original, host, identity, trusted } = forwarded;
     let said = [original.method.is_some(), original.path.is_some()];
     if trusted && said != [true, true] {
         checks.warnings.silent_proxy(peer, said, &rules, now);
@@ -43,6 +43,8 @@ pub(super) async fn answer(
     let facts = Facts {
         method: original.method.as_deref(),
         path: original.path.as_deref(),
+        // The field `Host` of this request names Tollgate.
+        host: Some(&*host),
         ip: identity.ip,
         user: identity.user.as_deref(),
         tier: identity.tier.as_deref(),
@@ -89,6 +91,8 @@ fn own_refusal(answer: &Answer, own: &OwnRefusal) -> DecisionReply {
 
 /// The error for a header with two values, either of which the client may have chosen.
 fn reject_conflicting_header(name: &str) -> HttpReply {
-    let message = format!("{name} appears twice, with different values.");
+    let message = format!(
+        "{name} appears twice, with different values, or servers mistake it for another header."
+    );
     reply::error(StatusCode::BAD_REQUEST, &message).into()
 }

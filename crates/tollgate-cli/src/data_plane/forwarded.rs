@@ -27,6 +27,8 @@ pub(super) enum ForwardAuthProxy {
 pub(super) struct ForwardedRequest<'a> {
     /// The original request; empty if the peer is not trusted.
     pub(super) original: OriginalRequest<'a>,
+    /// The host of the original request; empty if no trusted peer names one.
+    pub(super) host: Cow<'a, str>,
     pub(super) identity: Identity<'a>,
     pub(super) trusted: bool,
 }
@@ -49,7 +51,13 @@ impl<'a> ForwardedRequest<'a> {
             true => OriginalRequest::from_headers(headers.0, proxy)?,
             false => OriginalRequest::default(),
         };
-        Ok(ForwardedRequest { original, identity: identify.identify(peer, headers, now), trusted })
+        let host = if trusted { forwarded_host(headers.0) } else { Cow::Borrowed("") };
+        Ok(ForwardedRequest {
+            original,
+            host,
+            identity: identify.identify(peer, headers, now),
+            trusted,
+        })
     }
 }
 
@@ -99,6 +107,13 @@ impl<'a> OriginalRequest<'a> {
             path: uri.map(without_query).map(escape_non_utf8),
         })
     }
+}
+
+/// The last entry of `X-Forwarded-Host`: the nearest proxy wrote it, and those before it may be the client's.
+fn forwarded_host(headers: &impl HeaderFields) -> Cow<'_, str> {
+    let last = headers.values("x-forwarded-host").last().unwrap_or_default();
+    let entry = last.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+    escape_non_utf8(entry.trim_ascii())
 }
 
 /// The value of a header, if all its values are the same.

@@ -8,6 +8,9 @@ pub(crate) trait HeaderFields: Sync {
     /// The values of all fields of this lowercase name, in order.
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]>;
 
+    /// The names of all fields, in any case.
+    fn names(&self) -> impl Iterator<Item = &str>;
+
     /// Lowercase names, among them all that appear more than once.
     fn repeated_names(&self) -> impl Iterator<Item = &str>;
 
@@ -29,6 +32,10 @@ impl HeaderFields for HeaderMap {
         named.map(|(_, value)| HeaderValue::as_bytes(value))
     }
 
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.keys().map(HeaderName::as_str)
+    }
+
     fn repeated_names(&self) -> impl Iterator<Item = &str> {
         // Nearly all requests have each field once.
         let has_repeats = self.len() != self.keys_len();
@@ -47,6 +54,10 @@ impl HeaderFields for HeaderFieldSlice<'_> {
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.0.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
         named.map(|field| field.value)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|field| field.name)
     }
 
     fn repeated_names(&self) -> impl Iterator<Item = &str> {

@@ -55,9 +55,9 @@ pub(crate) struct PackedHeader<'a> {
 }
 
 impl Headers for RecordedHeaders<'_> {
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+    fn each_line<'h>(&'h self, name: &str, each: &mut dyn FnMut(Cow<'h, str>)) {
         let found = self.0.iter().find(|header| header.name == name);
-        found.map(|header| Cow::Borrowed(&*header.value))
+        found.into_iter().for_each(|header| each(Cow::Borrowed(&*header.value)));
     }
 
     fn joined(&self, name: &str) -> Option<Cow<'_, str>> {

@@ -1,6 +1,7 @@
 //! `TrafficRecorder`: packs requests on the threads that decide them, and hands full chunks to the thread that
 //! keeps them.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvError, SyncSender, TrySendError, sync_channel};
@@ -8,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use tollgate::Micros;
-use tollgate_rules::DecidedRequest;
 use tollgate_rules::rule_set::hash_credential;
 use tollgate_rules::stripes::{StripedCounters, Stripes};
+use tollgate_rules::{DecidedRequest, Facts};
 
 use super::entry::{ENTRY_BYTES_MAX, PackedHeader, RecordedHeaders, RecordedRequest, pack};
 use super::keeper::{SortedTraceFile, TrafficKeeper};
@@ -142,18 +143,23 @@ impl TrafficRecorder {
         if self.ipv6_prefix.load(Ordering::Relaxed) != ipv6_prefix {
             self.ipv6_prefix.store(ipv6_prefix, Ordering::Relaxed);
         }
+        // A stated API key may be the user's, of which a replay sees only the hash.
+        let user = rules.user_of_caller(facts);
+        let facts = &Facts { user: user.as_deref(), ..*facts };
         let caller = self.sampler.hash(facts, ipv6_prefix);
         if !self.share.get().includes(caller) {
             return;
         }
         let api_key = facts.api_key.filter(|key| !key.is_empty()).map(hash_credential);
         let mut headers = RecordedHeaders::default();
-        if let Some(fields) = facts.headers {
+        if facts.headers.is_some() || facts.host.is_some() {
             for header in rules.recorded_headers() {
-                // An upgrade is a list; of all others rules look at the first.
+                let fields = facts.headers;
+                // An upgrade is a list; of all others rules look at all lines together.
                 let value = match &*header.name {
-                    "upgrade" => fields.joined(&header.name),
-                    name => fields.header(name),
+                    "upgrade" => fields.and_then(|fields| fields.joined("upgrade")),
+                    "host" if facts.host.is_some() => facts.host.map(Cow::Borrowed),
+                    name => fields.and_then(|fields| fields.header(name)),
                 };
                 let Some(value) = value else { continue };
                 let value =

@@ -242,7 +242,7 @@ impl UpstreamRegistry {
         UpstreamRegistry { fallback, current, building, log }
     }
 
-    /// Finds the upstream of a request. `host` is without its port and in small letters.
+    /// Finds the upstream of a request. `host` is in its one spelling.
     pub(crate) fn find(
         &self,
         settings: &Arc<GatewaySettings>,

@@ -73,7 +73,7 @@ fn facts_are_checked_by_the_rules() {
         assert!(redis.say(line).error().starts_with(usage), "{line}");
     }
     let error = redis.say("TG.CHECK usr 1");
-    let want = "ERR there is no field 'usr': write any of method, path, ip, user, tier, api_key, cost, \
+    let want = "ERR there is no field 'usr': write any of method, path, host, ip, user, tier, api_key, cost, \
                 domain, header.NAME, entry.NAME";
     assert_eq!(error.error(), want);
     // Rules count for every listener together.

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod callers;
 mod candidate;
 mod check;
 mod cli_ask;

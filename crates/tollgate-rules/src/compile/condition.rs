@@ -1,6 +1,7 @@
 //! `match:` becomes a [`Condition`].
 
 use crate::Problem;
+use crate::gateway_settings::RouteHost;
 use crate::matcher::{
     Condition, Expression, TextTest, parse_cidr, parse_entry_name, parse_header_name, parse_method,
 };
@@ -59,6 +60,7 @@ fn read_entry(context: CompileContext<'_>, entry: &YamlEntry) -> Option<Conditio
         "glob" => path_text(path_expressions(context, node, Expression::glob, glob_mistake)?),
         "regex" => path_text(path_expressions(context, node, Expression::regex, regex_mistake)?),
         "method" => Condition::Method(context.read_each(node, parse_method)?),
+        "host" => host(context, node)?,
         "header" => headers(context, node)?,
         "user" => Condition::User(text_test(context, node)?),
         "tier" => Condition::Tier(text_test(context, node)?),
@@ -170,11 +172,28 @@ fn path_text(mut expressions: Vec<Expression>) -> Condition {
     }
 }
 
+/// Reads hosts: a list of names, or a test of the text.
+fn host(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
+    match &node.value {
+        YamlValue::Map(_) => text_test(context, node).map(Condition::HostText),
+        _ => context.read_each(node, RouteHost::parse).map(Condition::Host),
+    }
+}
+
 fn headers(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
-    read_named_tests(context, node, parse_header_name, |name, value| Condition::Header {
-        name,
-        value,
-    })
+    let read = |entry: &YamlEntry| {
+        let name = parse_header_name(&entry.key);
+        let name = name.map_err(|problem| context.error(entry.key_span, problem)).ok();
+        if name.as_deref() == Some("host") {
+            let problem = Problem::new("a host has many spellings, and HTTP/2 has no such field")
+                .hint("write `host: …` beside `header`; it is read as that");
+            context.warn(entry.key_span, problem);
+            return host(context, &entry.node);
+        }
+        let value = text_test(context, &entry.node);
+        Some(Condition::Header { name: name?, value: value? })
+    };
+    all_of(node.entries().iter().map(read))
 }
 
 fn entries(context: CompileContext<'_>, node: &YamlNode) -> Option<Condition> {
@@ -197,6 +216,11 @@ fn read_named_tests(
         let value = text_test(context, &entry.node);
         Some(make(name?, value?))
     });
+    all_of(each)
+}
+
+/// The condition that all of these hold; `None` if one of them could not be read.
+fn all_of(each: impl Iterator<Item = Option<Condition>>) -> Option<Condition> {
     // Read all before giving up, so that all are reported.
     let each: Vec<Option<Condition>> = each.collect();
     let mut all = each.into_iter().collect::<Option<Vec<_>>>()?;

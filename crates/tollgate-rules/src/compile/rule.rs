@@ -28,7 +28,7 @@ pub(super) fn read<'a>(
     let (name_node, key_node) = (node.get("name"), node.get("key"));
     let name = name_node.and_then(|name| context.read(name, check_name));
     let when = optional(node.get("match"), |node| condition::read_match(context, node));
-    let key = key_node.and_then(|key| context.read(key, KeyTemplate::parse));
+    let key = key_node.and_then(|key| read_key(context, key));
     let cost = node.get("cost").map_or(Some(Cost::Fixed(1)), |node| cost::read(context, node));
     let mode = mode(context, node);
     let rule_name = name.as_deref().unwrap_or("rule");
@@ -65,6 +65,17 @@ pub(super) fn read<'a>(
     check_combinations(context, node, &rule);
     let (name_span, key_span) = (name_node?.span, key_node?.span);
     Some(WrittenRule { context, name_span, key_span, is_short: false, specs, rule })
+}
+
+fn read_key(context: CompileContext<'_>, node: &YamlNode) -> Option<KeyTemplate> {
+    let key = context.read(node, KeyTemplate::parse)?;
+    let written = node.text().unwrap_or_default().to_ascii_lowercase();
+    if key.has_host() && written.contains("header.host") {
+        let problem = Problem::new("a host has many spellings, and HTTP/2 has no such field")
+            .hint("write `{host}`; it is read as that");
+        context.warn(node.span, problem);
+    }
+    Some(key)
 }
 
 /// The limits of a rule as they are written, and what they become.

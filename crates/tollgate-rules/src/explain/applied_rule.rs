@@ -222,7 +222,7 @@ impl RuleContext<'_, '_> {
         if !rule.limits.depend_on_tier() && !rule.key.has_tier() {
             return;
         }
-        let source = tier_source(rules, seen.facts, tier);
+        let source = tier_source(rules, seen, tier);
         let numbers = match rule.limits.of(rules.tier_index(Some(tier))).1 {
             _ if replaced.is_some() => "the caller's own limits replace those of the tier",
             true => "the rule has limits of its own for it, counted apart",

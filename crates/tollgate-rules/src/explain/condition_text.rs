@@ -56,6 +56,8 @@ pub(super) fn condition_text(condition: &Condition, secrets: &Secrets<'_>) -> St
         Condition::Path(patterns) => format!("path matches {}", list(patterns.iter(), " or ")),
         Condition::PathText(test) => format!("path {}", test_text(test, false)),
         Condition::Method(methods) => format!("method is {}", list(methods.iter(), " or ")),
+        Condition::Host(hosts) => format!("host is {}", list(hosts.iter(), " or ")),
+        Condition::HostText(test) => format!("host {}", test_text(test, false)),
         Condition::Header { name, value } => {
             format!("header {name} {}", test_text(value, secrets.hides_header(name)))
         }
@@ -117,6 +119,7 @@ fn add_found(
     found.push(match condition {
         Condition::Path(_) | Condition::PathText(_) => shown(path.map(Spelling::text), "path"),
         Condition::Method(_) => shown(seen.method(), "method"),
+        Condition::Host(_) | Condition::HostText(_) => shown(seen.host(), "host"),
         Condition::Header { name, .. } => header(name),
         Condition::Upgrade(_) => header("upgrade"),
         Condition::User(_) => shown(seen.user(), "user"),

@@ -19,9 +19,10 @@ pub(super) fn explain_facts(rules: &RuleSet, facts: &Facts<'_>) -> Vec<Explained
     let all = [
         fact("method", text(seen.method()), None),
         fact("path", text(seen.spelling(0).map(Spelling::text)), path_note(&seen)),
+        fact("host", text(seen.host()), None),
         fact("ip", seen.ip.map(|ip| ip.to_string()), address_note(rules, &seen)),
         fact("user", text(seen.user()), None),
-        fact("tier", text(seen.tier), seen.tier.map(|tier| tier_source(rules, facts, tier).into())),
+        fact("tier", text(seen.tier), seen.tier.map(|tier| tier_source(rules, &seen, tier).into())),
         fact("api_key", hashed, Some("its hash; the key itself is never shown".into())),
         fact("domain", text(facts.domain), None),
         fact("request_bytes", facts.request_bytes.map(|bytes| bytes.to_string()), None),
@@ -30,10 +31,10 @@ pub(super) fn explain_facts(rules: &RuleSet, facts: &Facts<'_>) -> Vec<Explained
 }
 
 /// The source of a tier.
-pub(super) fn tier_source(rules: &RuleSet, facts: &Facts<'_>, tier: &str) -> &'static str {
+pub(super) fn tier_source(rules: &RuleSet, seen: &NormalizedFacts<'_>, tier: &str) -> &'static str {
     let table = &rules.settings().identify.tier_of_user;
-    let of_user = facts.user.and_then(|user| table.get(user));
-    match (facts.tier, of_user) {
+    let of_user = seen.user().and_then(|user| table.get(user));
+    match (seen.facts.tier, of_user) {
         (Some(stated), _) if stated == tier => "stated by the request",
         (_, Some(assigned)) if **assigned == *tier => "assigned to the user by the rules",
         _ => "the default of the rules",

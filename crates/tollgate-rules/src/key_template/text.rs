@@ -11,8 +11,9 @@ use percent_encoding::percent_encode_byte;
 use tollgate::KeyBuf;
 
 use super::{FACTS, KeyFactName, KeyTemplate, add_ip};
+use crate::host::normalize_host;
 use crate::identify::api_key::{hash_api_key, is_hashed};
-use crate::identify::{Identify, UserSource, network};
+use crate::identify::{Identify, UserSource, network, without_scheme};
 use crate::matcher::to_uppercase;
 use crate::path::{self, hex};
 use crate::problem::Problem;
@@ -34,8 +35,8 @@ pub fn key_text(key: &KeyBuf) -> String {
 impl KeyTemplate {
     /// Reads a key as people write it, such as `user=42` or, where it can mean only one thing,
     /// `42`; several parts as `user=42,path=/x`. An API key may be plain or hashed; `api_key=` also
-    /// stands for the user where users are identified by their API key. Addresses get the form that
-    /// `identify` gives those of requests.
+    /// stands for the user where users are identified by their API key, and so does a text without a
+    /// name. Addresses get the form that `identify` gives those of requests.
     pub fn parse_key(&self, text: &str, identify: &Identify) -> Result<KeyBuf, Problem> {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
@@ -107,6 +108,11 @@ impl KeyTemplate {
         let is_address = address_of(text).is_some();
         let fitting = facts.iter().filter(|fact| is_address || **fact != KeyFactName::Ip);
         match &fitting.collect::<Vec<_>>()[..] {
+            // No user has another name than the hash of a key, so a bare text is the key.
+            [fact @ KeyFactName::User] if matches!(identify.user, UserSource::ApiKey(_)) => {
+                let hashed = hash_unless_hashed(&unescaped(text)).into_owned();
+                Ok(((*fact).clone(), hashed.into()))
+            }
             [fact] => Ok(((*fact).clone(), text.into())),
             [] => Err(self.no_address(text, identify)),
             several => {
@@ -165,6 +171,8 @@ impl KeyFactName {
         match self {
             KeyFactName::Path => key.add("path", &path::key_text(value)),
             KeyFactName::Method => key.add("method", &to_uppercase(unescaped)),
+            KeyFactName::Host => key.add("host", &normalize_host(&unescaped).unwrap_or_default()),
+            KeyFactName::Header(name) => key.add(&self.name(), &without_scheme(name, unescaped)),
             KeyFactName::Ip => {
                 let (ip, prefix) = address_of(value.trim()).ok_or(InvalidIpValue)?;
                 add_ip(key, identify.canonical_address(ip), (prefix, identify.ipv6_prefix));

@@ -1,5 +1,6 @@
 //! Support for recordings: the headers that a replay needs, and a copy of the rules that a replay may count in.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{BaseRules, RuleSet};
@@ -46,7 +47,14 @@ impl RuleSet {
 
     /// The tier that rules assign to the caller of these facts.
     pub fn tier_of_caller<'a>(&'a self, facts: &'a Facts<'a>) -> Option<&'a str> {
-        self.tier_of(facts)
+        self.normalized_facts(facts).tier
+    }
+
+    /// The user as rules see it: the stated one, or the hash of a stated API key where that identifies users.
+    pub fn user_of_caller<'a>(&'a self, facts: &'a Facts<'a>) -> Option<Cow<'a, str>> {
+        let stated = facts.user.filter(|user| !user.is_empty()).map(Cow::Borrowed);
+        let by_api_key = || Some(Cow::Owned(self.normalized_facts(facts).user()?.to_owned()));
+        stated.or_else(by_api_key)
     }
 }
 
@@ -65,8 +73,15 @@ impl BaseRules {
         if rule.websocket.is_some() {
             names.push("upgrade");
         }
+        if rule.reads_host() {
+            names.push("host");
+        }
         let in_keys = rule.key.headers().map(|name| (name, true));
         for (name, is_in_key) in names.into_iter().map(|name| (name, false)).chain(in_keys) {
+            // A host has no namesake: servers find it by its own name only.
+            if name != "host" {
+                self.read_headers.insert(name);
+            }
             let is_credential = is_credential(name, &self.settings.identify);
             let headers = &mut self.recorded_headers;
             match headers.binary_search_by(|known| (*known.name).cmp(name)) {

@@ -1,6 +1,6 @@
 //! The table's objects of the gateway: upstreams and routes.
 
-use super::kinds::{DURATION, NAME, PATH, SHARE, WORD, field, map, object, required};
+use super::kinds::{DURATION, HOST, NAME, PATH, SHARE, WORD, field, map, object, required};
 use super::{FreeFields, ShapeKind, ShapeObject, TextPattern};
 use crate::gateway_settings::UpstreamSettings;
 
@@ -184,7 +184,7 @@ pub(super) static ROUTE: ShapeObject = object(
     &[
         field(
             "host",
-            ShapeKind::Text("a host such as `*.example.com`"),
+            HOST,
             "The host, or `*.` and the end of several; without it, every host.",
             "host: \"*.example.com\"",
         ),

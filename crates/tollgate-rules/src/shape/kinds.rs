@@ -44,6 +44,7 @@ pub(super) const ACTUAL: ShapeKind = ShapeKind::PatternText(
 pub(super) const NAME: ShapeKind =
     ShapeKind::PatternText("a text", TextPattern::Loose("^[A-Za-z0-9_-]{1,64}$"));
 pub(super) const HEADER: ShapeKind = ShapeKind::Text("the name of a header such as `x-user-id`");
+pub(super) const HOST: ShapeKind = ShapeKind::Text("a host such as `*.example.com`");
 pub(super) const WORD: ShapeKind = ShapeKind::Text("a text");
 pub(super) const METHOD: ShapeKind = ShapeKind::Text("a method such as `POST`");
 pub(super) const ALGORITHM: ShapeKind = ShapeKind::Choice(&Algorithm::NAMES);

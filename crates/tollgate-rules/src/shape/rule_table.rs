@@ -1,8 +1,9 @@
 //! The table, continued: the fields of a rule.
 
 use super::kinds::{
-    ACTUAL, ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, INTEGER_MAX, KEY, LIMITS, METHOD, NAME,
-    PATH, PATH_EXPRESSION, RATE, RESERVE, SHARE, TEXTS, WORD, field, map, object, one_of, required,
+    ACTUAL, ALGORITHM, CIDR, DURATION, ENDPOINT_PATTERN, HOST, INTEGER_MAX, KEY, LIMITS, METHOD,
+    NAME, PATH, PATH_EXPRESSION, RATE, RESERVE, SHARE, TEXTS, WORD, field, map, object, one_of,
+    required,
 };
 use super::{FreeFields, ShapeKind, ShapeObject};
 use crate::fair::Fair;
@@ -177,6 +178,16 @@ pub(super) static MATCH: ShapeObject = object(
             ShapeKind::Either(&[METHOD, ShapeKind::List("methods", &METHOD)]),
             "Methods; one must match.",
             "method: [GET, POST]",
+        ),
+        field(
+            "host",
+            ShapeKind::Either(&[
+                HOST,
+                ShapeKind::List("hosts", &HOST),
+                ShapeKind::Object(&TEXT_TEST),
+            ]),
+            "Hosts, or `*.` and the end of several; one must match. Compared in one spelling.",
+            "host: [api.example.com, \"*.example.net\"]",
         ),
         field(
             "header",

@@ -37,6 +37,11 @@ pub(super) struct KeyReportBody {
     /// True if the rule refuses every request.
     #[serde(default)]
     closed: bool,
+    /// False if nothing is known of this caller.
+    #[serde(default = "yes")]
+    seen: bool,
+    /// The tier that the caller counts under, if it is known.
+    tier: Option<String>,
     blocked_for_ms: Option<u64>,
     #[serde(rename = "override")]
     replaced_by: Option<KeyReportOverride>,
@@ -86,6 +91,7 @@ impl KeyReportBody {
     pub(super) fn human_text(&self, done: &CompletedAction) -> String {
         let sentences = [
             self.action_text(done),
+            self.unseen_text(),
             Some(self.next_request_text()),
             self.strictness(),
             self.not_in_store(),
@@ -125,6 +131,15 @@ impl KeyReportBody {
         }
     }
 
+    fn unseen_text(&self) -> Option<String> {
+        let key = printable(&self.key);
+        (!self.seen).then(|| {
+            format!(
+                "{key} was never seen by this server, or so long ago that nothing is kept: is the key right?"
+            )
+        })
+    }
+
     fn not_in_store(&self) -> Option<String> {
         (self.shared.as_deref() == Some("no")).then(|| {
             "The store did not answer, so this was done on this server only: repeat it when the store \
@@ -144,7 +159,13 @@ impl KeyReportBody {
             return format!("{key} is blocked under {rule} for another {left}.");
         }
         if self.has_tiers() {
-            return format!("{rule} depends on the tier of {key}: these are the limits of each.");
+            let tier = match &self.tier {
+                Some(tier) => format!(", which is {}", printable(tier)),
+                None => String::new(),
+            };
+            return format!(
+                "{rule} depends on the tier of {key}{tier}: these are the limits of each."
+            );
         }
         if let Some(one) = self.exceeded() {
             let limit = printable(&one.limit);
@@ -259,7 +280,13 @@ impl KeyReportBody {
     fn table(&self) -> String {
         let tiers = self.limits.iter().any(|one| one.tier.is_some());
         let row = |one: &KeyReportLimit| {
-            let tier = one.tier.as_deref().unwrap_or(if tiers { "-" } else { "" });
+            let tier = match &one.tier {
+                Some(tier) if self.has_tiers() && one.tier == self.tier => {
+                    format!("{} (current)", printable(tier))
+                }
+                Some(tier) => printable(tier),
+                None => (if tiers { "-" } else { "" }).into(),
+            };
             let left = match (one.balance, one.remaining) {
                 // In debt: the negative balance.
                 (Some(balance @ ..0), _) => balance.to_string(),
@@ -268,7 +295,7 @@ impl KeyReportBody {
             };
             let (answer, retry_ms) = self.answer(one);
             [
-                printable(tier),
+                tier,
                 printable(&one.limit),
                 answer.into(),
                 left,

@@ -25,7 +25,7 @@ pub(super) const TRACE_FORMAT: TraceFormat = TraceFormat {
 };
 
 const FACTS_HINT: &str = r#"write an object, such as "facts":{"path":"/api","user":"42"}"#;
-const NAMES_HINT: &str = "facts are method, path, ip, user, tier, api_key and headers, each once if at all; or domain and \
+const NAMES_HINT: &str = "facts are method, path, host, ip, user, tier, api_key and headers, each once if at all; or domain and \
      entries";
 const TEXT_HINT: &str = "write text in quotes, or leave it out";
 const IP_HINT: &str = r#"write an address, such as "192.0.2.1" or "2001:db8::1""#;
@@ -37,6 +37,7 @@ const HEADERS_HINT: &str = r#"write an object of text, such as "headers":{"x-ten
 pub(super) struct TraceLine<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
+    host: Option<Cow<'a, str>>,
     pub(super) ip: Option<IpAddr>,
     pub(super) user: Option<Cow<'a, str>>,
     tier: Option<Cow<'a, str>>,
@@ -65,8 +66,10 @@ impl<'a> TraceLine<'a> {
         let line = &request.line;
         let fields: LineFields<'a> = serde_json::from_str(facts.get())
             .map_err(|_| line.wrong_value(facts, "facts", "which is not an object", FACTS_HINT))?;
-        let names =
-            ["method", "path", "ip", "user", "tier", "api_key", "headers", "domain", "entries"];
+        let names = [
+            "method", "path", "host", "ip", "user", "tier", "api_key", "headers", "domain",
+            "entries",
+        ];
         let values = line.pick(&fields, names, NAMES_HINT)?;
         let [others @ .., domain, entries] = values.map(unless_null);
         if domain.is_some() || entries.is_some() {
@@ -75,11 +78,12 @@ impl<'a> TraceLine<'a> {
             let descriptor = Some((descriptor, (*line, facts)));
             return Ok(TraceLine { descriptor, cost, ..TraceLine::default() });
         }
-        let [method, path, ip, user, tier, api_key, headers] = others;
+        let [method, path, host, ip, user, tier, api_key, headers] = others;
         let text = |value, name| read_text(line, value, name);
         Ok(TraceLine {
             method: text(method, "method")?.map(to_uppercase),
             path: text(path, "path")?,
+            host: text(host, "host")?,
             ip: ip.map(|ip| read_ip(line, ip)).transpose()?,
             user: text(user, "user")?,
             tier: text(tier, "tier")?,
@@ -119,6 +123,7 @@ impl<'a> TraceLine<'a> {
         Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
+            host: self.host.as_deref(),
             ip: self.ip,
             user: self.user.as_deref(),
             tier: self.tier.as_deref(),
@@ -158,6 +163,7 @@ impl<'a> TraceLine<'a> {
             ip: self.ip,
             user: self.user.map(owned),
             tier: self.tier.map(owned),
+            host: self.host.map(owned),
             api_key: self.api_key.map(owned),
             headers: self
                 .headers

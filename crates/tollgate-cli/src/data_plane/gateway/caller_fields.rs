@@ -3,40 +3,88 @@
 
 use http::HeaderMap;
 use http::header::HeaderName;
-use tollgate_rules::Identify;
+use tollgate_rules::{Identify, RuleSet};
 
-/// Fields that proxies and content delivery networks describe a request with, besides `X-Forwarded…` and `X-Original…`.
-const PROXY_FIELDS: [&str; 25] = [
-    "ali-cdn-real-ip",
-    "cdn-src-ip",
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
+/// Fields that proxies and content delivery networks describe a request with, and that neither begin nor end like one of
+/// the lists below.
+const PROXY_FIELDS: [&str; 26] = [
+    "cf-ew-via",
     "cf-ipcountry",
     "cf-pseudo-ipv4",
     "cf-visitor",
-    "client-ip",
-    "fastly-client-ip",
-    "fly-client-ip",
+    "cf-worker",
+    "fastly-ff",
+    "fastly-ssl",
+    "fly-forwarded-port",
+    "fly-forwarded-proto",
+    "fly-forwarded-ssl",
     "forwarded",
-    "forwarded-for",
+    "from-ip",
     "front-end-https",
-    "proxy-client-ip",
-    "remote-addr",
-    "true-client-ip",
-    "wl-proxy-client-ip",
-    "x-azure-clientip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-envoy-external-address",
-    "x-real-ip",
-    "x-remote-addr",
-    "x-remote-ip",
+    "remote-user",
+    "x-amzn-oidc-accesstoken",
+    "x-amzn-oidc-data",
+    "x-amzn-oidc-identity",
+    "x-country-code",
+    "x-custom-ip-authorization",
+    "x-envoy-internal",
+    "x-host",
+    "x-ip",
+    "x-proxyuser-ip",
+    "x-remote-user",
     // Some frameworks serve the path in it instead of the one that was counted.
+    "x-http-destinationurl",
     "x-rewrite-url",
 ];
 
 /// Beginnings of further names of such fields.
-const PROXY_FIELD_PREFIXES: [&str; 2] = ["x-forwarded", "x-original"];
+const PROXY_FIELD_PREFIXES: [&str; 14] = [
+    "cloudfront-",
+    "incap-",
+    "x-akamai-",
+    "x-appengine-",
+    "x-appservice-",
+    "x-arr-",
+    "x-azure-",
+    "x-envoy-original",
+    "x-forwarded",
+    "x-goog-authenticated-user-",
+    "x-ms-client-principal",
+    "x-nf-",
+    "x-original",
+    "x-vercel-",
+];
+
+/// Ends of further names: each vendor has a name of its own for the client's address, and new ones follow the old.
+const PROXY_FIELD_SUFFIXES: [&str; 27] = [
+    "caller-ip",
+    "client-addr",
+    "client-address",
+    "client-ip",
+    "client-ipv6",
+    "client-port",
+    "client-cert",
+    "client-verify",
+    "clientip",
+    "connecting-ip",
+    "connecting-ipv6",
+    "connection-ip",
+    "external-address",
+    "forward-for",
+    "forwarded-for",
+    "forwarded-for-ip",
+    "originating-ip",
+    "peer-ip",
+    "real-ip",
+    "remote-addr",
+    "remote-address",
+    "remote-ip",
+    "socketip",
+    "source-ip",
+    "src-ip",
+    "true-ip",
+    "user-ip",
+];
 
 /// Beginning of the names that only Tollgate may send.
 const OWN_FIELD_PREFIX: &str = "x-tollgate-";
@@ -60,6 +108,18 @@ pub(super) fn remove_forged(fields: &mut HeaderMap, identify: &Identify, is_trus
     let is_forged = |name: &&HeaderName| is_forged(name.as_str(), identify, is_trusted);
     let forged: Vec<HeaderName> = fields.keys().filter(is_forged).cloned().collect();
     for name in forged {
+        fields.remove(name);
+    }
+}
+
+/// Removes the fields that servers could take for one that rules look at, before anything is decided by it.
+pub(super) fn remove_mistakable(fields: &mut HeaderMap, rules: &RuleSet) {
+    if !rules.reads_headers() {
+        return;
+    }
+    let is_mistakable = |name: &&HeaderName| rules.is_mistakable_header(name.as_str());
+    let mistakable: Vec<HeaderName> = fields.keys().filter(is_mistakable).cloned().collect();
+    for name in mistakable {
         fields.remove(name);
     }
 }
@@ -102,10 +162,30 @@ fn is_mistakable(name: &str, identify: &Identify) -> bool {
 }
 
 fn is_of_proxies(name: &str) -> bool {
-    // None of the names begins with another letter: most fields of a request are told by their first.
-    matches!(name.as_bytes().first(), Some(b'a' | b'c' | b'f' | b'p' | b'r' | b't' | b'w' | b'x'))
-        && (PROXY_FIELDS.contains(&name)
-            || PROXY_FIELD_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    let is_listed = match name.as_bytes().first() {
+        // None of the names begins with another letter: most fields of a request are told by their first.
+        Some(b'c' | b'f' | b'i' | b'r' | b'x') => {
+            PROXY_FIELDS.contains(&name)
+                || PROXY_FIELD_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        }
+        _ => false,
+    };
+    is_listed || ends_like_address(name)
+}
+
+/// Returns true for names that end as fields with the client's address do, told by their last two letters at first.
+fn ends_like_address(name: &str) -> bool {
+    let [.., before, last] = name.as_bytes() else { return false };
+    let may_be = matches!(
+        (before, last),
+        (b'i', b'p')
+            | (b'v', b'6')
+            | (b'o' | b'd', b'r')
+            | (b's', b's')
+            | (b'r', b't')
+            | (b'f', b'y')
+    );
+    may_be && PROXY_FIELD_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 #[cfg(test)]
@@ -172,9 +252,38 @@ mod tests {
 
     #[test]
     fn every_listed_field_is_found_by_its_first_letter() {
-        for name in PROXY_FIELDS.into_iter().chain(PROXY_FIELD_PREFIXES) {
+        let listed = PROXY_FIELDS.into_iter().chain(PROXY_FIELD_PREFIXES);
+        for name in listed.chain(PROXY_FIELD_SUFFIXES) {
             assert!(is_of_proxies(name), "{name}");
             assert!(is_protected(name, &identify()), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_vendor_is_forgotten() {
+        let names = "ali-cdn-real-ip ar-real-ip cdn-client-ip cdn-real-ip cdn-src-ip cf-connecting-ip \
+            cf-connecting-ipv6 cf-ipcountry cf-pseudo-ipv4 cf-visitor client-ip cloudfront-forwarded-proto \
+            cloudfront-viewer-address cluster-client-ip do-connecting-ip eo-client-ip eo-connecting-ip \
+            fastly-client-ip fly-client-ip fly-forwarded-proto forwarded forwarded-for forwarded-for-ip \
+            front-end-https http-client-ip http-x-forwarded-for hw-client-ip incap-client-ip \
+            proxy-client-ip real-ip remote-addr source-ip true-client-ip wl-proxy-client-ip \
+            x-akamai-edgescape x-appengine-user-ip x-arr-clientcert x-azure-clientip x-azure-socketip \
+            x-caller-ip x-client-ip x-cluster-client-ip x-custom-ip-authorization \
+            x-envoy-external-address x-forward-for x-forwarded x-forwarded-client-cert x-forwarded-for \
+            x-forwarded-for-original x-gateway-client-ip x-ms-client-principal-name \
+            x-nf-client-connection-ip x-original-forwarded-for x-original-url x-originating-ip \
+            x-proxyuser-ip x-real-ip x-remote-addr x-remote-ip x-rewrite-url x-source-ip \
+            x-sucuri-clientip x-true-client-ip x-true-ip x-user-ip x-vercel-forwarded-for \
+            x-vercel-ip-country x-vercel-proxied-for x-wap-client-ip z-forwarded-for";
+        for name in names.split_whitespace() {
+            assert!(is_of_proxies(name), "{name}");
+        }
+        // Fields that clients send for reasons of their own.
+        let others = "accept access-control-request-headers authorization cache-control cookie from host \
+            if-range origin referer sec-fetch-user tip trip user-agent via x-api-key \
+            x-csrf-token x-forward x-membership x-request-id x-requested-with x-user-id";
+        for name in others.split_whitespace() {
+            assert!(!is_of_proxies(name), "{name}");
         }
     }
 

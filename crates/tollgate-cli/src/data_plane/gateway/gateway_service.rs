@@ -18,6 +18,7 @@ use tollgate_tower::{AdmissionGuard, RateLimit, WebSocketRules};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::caller_fields;
 use super::client_body::ClientBody;
 use super::client_response::{AnsweredRequest, ClientResponseBody};
 use super::error_reply;
@@ -150,6 +151,7 @@ impl GatewayService {
     ) -> Result<Option<RequestedUpgrade>, RequestProblem> {
         request_check::check(head, has_body)?;
         let rules = self.protocol.parts.gatekeeper.rules();
+        caller_fields::remove_mistakable(&mut head.headers, &rules);
         hop_fields::remove_from_request(head, &rules.settings().identify, has_body)
     }
 }

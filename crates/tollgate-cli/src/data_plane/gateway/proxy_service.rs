@@ -1,5 +1,6 @@
 //! The proxy: the service behind the layer. Finds the upstream of a request and forwards it.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tollgate_rules::gateway_settings::UpstreamHost;
-use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings};
+use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings, normalize_host};
 use tollgate_tower::{ChargeStands, InnerLimitFields, ReplayedBody};
 use tower_service::Service;
 
@@ -55,7 +56,7 @@ impl ProxyService {
         gateway: &Arc<GatewaySettings>,
     ) -> Result<Arc<UpstreamState>, Box<Response<UpstreamBody>>> {
         let refuse = |response: Response<Bytes>| Box::new(response.map(UpstreamBody::Whole));
-        let host = host_of(head).map(str::to_ascii_lowercase);
+        let host = host_of(head);
         match self.parts.registry.find(gateway, host.as_deref(), head.uri.path()) {
             UpstreamMatch::Found(upstream) => Ok(upstream),
             UpstreamMatch::NoRoute => Err(refuse(error_reply::no_route())),
@@ -217,15 +218,13 @@ fn pass_expectation(request: &mut Request<OutgoingBody>, exchange: &Arc<Exchange
     });
 }
 
-/// The host of a request, without its port and without the dot that may end a complete name.
-fn host_of(head: &request::Parts) -> Option<&str> {
-    let authority = match head.uri.authority() {
+/// The host of a request in its one spelling, as rules see it.
+fn host_of(head: &request::Parts) -> Option<Cow<'_, str>> {
+    let written = match head.uri.authority() {
         Some(authority) => authority.as_str(),
         None => head.headers.get(HOST)?.to_str().ok()?,
     };
-    let end = authority.rfind(':').filter(|end| !authority[*end..].contains(']'));
-    let host = &authority[..end.unwrap_or(authority.len())];
-    Some(host.strip_suffix('.').unwrap_or(host))
+    normalize_host(written)
 }
 
 #[cfg(test)]
@@ -255,6 +254,7 @@ mod tests {
         let rows = [
             ("/", Some("h"), Some("h")),
             ("/", Some("h:80"), Some("h")),
+            ("/", Some("H.Example"), Some("h.example")),
             ("/", Some("h.example."), Some("h.example")),
             ("/", Some("h.example.:80"), Some("h.example")),
             ("/", Some("[::1]:80"), Some("[::1]")),
@@ -269,7 +269,7 @@ mod tests {
                 request = request.header(HOST, host);
             }
             let (head, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(host_of(&head), want, "{target} {host:?}");
+            assert_eq!(host_of(&head).as_deref(), want, "{target} {host:?}");
         }
     }
 }

@@ -114,6 +114,7 @@ fn read_with_serde(body: &[u8]) -> Option<CheckBody<'_>> {
             "path" => asked.path = text()?.map(Into::into),
             "user" => asked.user = text()?.map(Into::into),
             "tier" => asked.tier = text()?.map(Into::into),
+            "host" => asked.host = text()?.map(Into::into),
             "api_key" => asked.api_key = text()?.map(Into::into),
             "ip" => {
                 let ip = text()?.map(|text| text.parse::<IpAddr>()).transpose().ok()?;

@@ -31,6 +31,7 @@ pub(super) const BATCH_MAX: usize = 1_000;
 enum BodyField {
     Method,
     Path,
+    Host,
     Ip,
     User,
     Tier,
@@ -42,9 +43,10 @@ enum BodyField {
 }
 
 /// Names of the fields, in the order of [`BodyField`].
-const FIELD_NAMES: [&str; 10] = [
+const FIELD_NAMES: [&str; 11] = [
     "method",
     "path",
+    "host",
     "ip",
     "user",
     "tier",
@@ -60,6 +62,7 @@ impl BodyField {
         Some(match name {
             "method" => BodyField::Method,
             "path" => BodyField::Path,
+            "host" => BodyField::Host,
             "ip" => BodyField::Ip,
             "user" => BodyField::User,
             "tier" => BodyField::Tier,
@@ -77,7 +80,7 @@ impl BodyField {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyFieldSet(u16);
 
-pub(super) const CHECK_FIELDS: BodyFieldSet = BodyFieldSet(0xff);
+pub(super) const CHECK_FIELDS: BodyFieldSet = BodyFieldSet(0x1ff);
 pub(super) const RESERVE_FIELDS: BodyFieldSet = CHECK_FIELDS.with(BodyField::ExpiresInMs);
 pub(super) const COMMIT_FIELDS: BodyFieldSet =
     BodyFieldSet(0).with(BodyField::Cost).with(BodyField::Reservation);
@@ -104,6 +107,7 @@ impl BodyFieldSet {
 pub(super) struct CheckBody<'a> {
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) path: Option<Cow<'a, str>>,
+    pub(super) host: Option<Cow<'a, str>>,
     pub(super) ip: Option<IpAddr>,
     pub(super) user: Option<Cow<'a, str>>,
     pub(super) tier: Option<Cow<'a, str>>,
@@ -210,6 +214,7 @@ impl<'a> JsonReader<'a> {
         match field {
             BodyField::Method => asked.method = self.text_or_null(name)?.map(to_uppercase),
             BodyField::Path => asked.path = self.text_or_null(name)?,
+            BodyField::Host => asked.host = self.text_or_null(name)?,
             BodyField::Ip => asked.ip = self.address_or_null()?,
             BodyField::User => asked.user = self.text_or_null(name)?,
             BodyField::Tier => asked.tier = self.text_or_null(name)?,
@@ -305,7 +310,7 @@ mod tests {
         let rows = [
             (
                 "[]",
-                "column 1: expected an object with any of method, path, ip, user, tier, api_key, headers, cost, found an array.",
+                "column 1: expected an object with any of method, path, host, ip, user, tier, api_key, headers, cost, found an array.",
             ),
             ("{", "column 2: expected the name of a field, in quotes, found the end of the body."),
             ("{} x", "column 4: expected the end of the body, found `x`."),
@@ -314,7 +319,7 @@ mod tests {
             (r#"{"user":"a" "tier":"b"}"#, "column 13: expected `,` or `}`, found `\"tier\"`."),
             (
                 r#"{"pth":"/"}"#,
-                "column 2: there is no field \"pth\": write any of method, path, ip, user, tier, api_key, headers, cost.",
+                "column 2: there is no field \"pth\": write any of method, path, host, ip, user, tier, api_key, headers, cost.",
             ),
             (
                 r#"{"reservation":"/"}"#,

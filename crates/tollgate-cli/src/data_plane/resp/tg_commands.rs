@@ -28,7 +28,8 @@ use crate::settings::OnMissingFacts;
 /// Maximum number of header fields, and of entries, of one command.
 const NAMED_VALUES_MAX: usize = 100;
 
-const FIELDS: &str = "method, path, ip, user, tier, api_key, cost, domain, header.NAME, entry.NAME";
+const FIELDS: &str =
+    "method, path, host, ip, user, tier, api_key, cost, domain, header.NAME, entry.NAME";
 
 /// Error in the facts of a command.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,6 +84,7 @@ impl fmt::Display for FactsError<'_> {
 pub(super) struct TgCheckCommand<'a> {
     method: Option<Cow<'a, str>>,
     path: Option<Cow<'a, str>>,
+    host: Option<Cow<'a, str>>,
     ip: Option<IpAddr>,
     user: Option<Cow<'a, str>>,
     tier: Option<Cow<'a, str>>,
@@ -115,6 +117,7 @@ impl<'a> TgCheckCommand<'a> {
         let twice = match field {
             b"method" => self.method.replace(to_uppercase(escape_non_utf8(value))).is_some(),
             b"path" => self.path.replace(escape_non_utf8(value)).is_some(),
+            b"host" => self.host.replace(escape_non_utf8(value)).is_some(),
             b"user" => self.user.replace(escape_non_utf8(value)).is_some(),
             b"tier" => self.tier.replace(escape_non_utf8(value)).is_some(),
             b"api_key" => self.api_key.replace(escape_non_utf8(value)).is_some(),
@@ -167,6 +170,7 @@ impl<'a> TgCheckCommand<'a> {
         Facts {
             method: self.method.as_deref(),
             path: self.path.as_deref(),
+            host: self.host.as_deref(),
             ip: self.ip,
             user: self.user.as_deref(),
             tier: self.tier.as_deref(),
@@ -304,13 +308,14 @@ mod tests {
             assert_eq!(TgCheckCommand::read(args), Ok(want));
         });
         let line =
-            b"TG.CHECK method get path /a ip ::ffff:192.0.2.1 user 42 tier pro api_key k cost 7 \
+            b"TG.CHECK method get path /a host A.example:1 ip ::ffff:192.0.2.1 user 42 tier pro api_key k cost 7 \
             domain d header.X-A 1 header.x-b 2 entry.a.b c entry.e ''";
         with_args(line, |args| {
             let asked = TgCheckCommand::read(args).unwrap();
             let want = TgCheckCommand {
                 method: Some("GET".into()),
                 path: Some("/a".into()),
+                host: Some("A.example:1".into()),
                 ip: Some("192.0.2.1".parse().unwrap()),
                 user: Some("42".into()),
                 tier: Some("pro".into()),
@@ -344,7 +349,10 @@ mod tests {
         let rows: [(&[u8], &str); 16] = [
             (b"TG.CHECK", "ERR there are no facts: write pairs, such as TG.CHECK path /api/search"),
             (b"TG.CHECK user", "ERR a field has no value: write pairs, such as TG.CHECK path"),
-            (b"TG.CHECK usr 1", "ERR there is no field 'usr': write any of method, path, ip, user"),
+            (
+                b"TG.CHECK usr 1",
+                "ERR there is no field 'usr': write any of method, path, host, ip, user",
+            ),
             (b"TG.CHECK header. 1", "ERR there is no field 'header.'"),
             (b"TG.CHECK User 1", "ERR there is no field 'User'"),
             (b"TG.CHECK user 1 user 1", "ERR the field 'user' appears twice"),

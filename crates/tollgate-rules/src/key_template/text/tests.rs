@@ -172,7 +172,8 @@ fn what_is_shown_is_read_as_the_same_key() {
         };
         let template = KeyTemplate::parse(TEMPLATES[round % TEMPLATES.len()]).unwrap();
         let mut key = KeyBuf::new();
-        let (seen, ipv6_prefix) = (&NormalizedFacts::new(&facts, facts.tier), identify.ipv6_prefix);
+        let (seen, ipv6_prefix) =
+            (&NormalizedFacts::new(&facts, &identify).with_host(), identify.ipv6_prefix);
         if template.write(&mut key, &KeyFacts { facts: seen, spelling: 0, ipv6_prefix }) {
             let text = key_text(&key);
             assert_eq!(template.parse_key(&text, &identify), Ok(key), "{template} {text:?}");

@@ -1,0 +1,138 @@
+//! `POST /api/keys/*/KEY`: blocks or unblocks one caller in every rule that counts by this fact.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use tollgate_rules::key_text;
+
+use super::{
+    AdminCaller, ChangeScope, ControlPlane, KeyRequest, KeyRequestError, NO_SUCH_USER, bad_request,
+    block_refusal_text, decode_path_part,
+};
+use crate::control_plane::unique_json;
+use crate::settings::parse_duration;
+use crate::store::ServerCaller;
+use crate::telemetry::LogField;
+
+/// Hint for a wrong request.
+const HINT: &str = "All rules take POST with {\"block\":\"15m\"} or {\"block\":null} and a key with its fact, such as \
+    /api/keys/*/user=42.";
+
+/// The reason for leaving out a rule whose key has other parts.
+const OTHER_PARTS: &str = "its key has other parts: block the whole key under this rule";
+
+impl ControlPlane {
+    /// Blocks or unblocks a caller in all rules.
+    pub(super) async fn act_on_all_rules(
+        &self,
+        key: &str,
+        act: KeyRequest<'_>,
+        by: AdminCaller,
+    ) -> Result<Map<String, Value>, KeyRequestError> {
+        let KeyRequest::Change(body) = act else { return Err(bad_request(HINT)) };
+        let block = read_block(body)?;
+        // A bare value would be a user under one rule and an address under the next.
+        let key = decode_path_part(key).filter(|key| key.contains('='));
+        let Some(key) = key else { return Err(bad_request(HINT)) };
+        let (callers, others) = self.gatekeeper.callers_in_all_rules(&key);
+        let Some(first) = callers.first() else { return Err(no_rule(&others)) };
+        if first.names_unhashed_user() && !self.is_seen_in_any(&callers).await {
+            return Err(bad_request(NO_SUCH_USER));
+        }
+        let name = key_text(first.key());
+        let (mut done, mut skipped) = (Vec::new(), Vec::new());
+        for caller in &callers {
+            match change_block(caller, block).await {
+                Ok(true) => done.push(caller.rule().name.to_string()),
+                Ok(false) => {}
+                Err(reason) => skipped.push((caller.rule().name.to_string(), reason)),
+            }
+        }
+        skipped.extend(others.iter().map(|rule| (rule.to_string(), OTHER_PARTS)));
+        if block.is_some() && done.is_empty() {
+            let (rule, reason) = &skipped[0];
+            let message = format!("The caller was blocked under no rule. {rule}: {reason}");
+            return Err(KeyRequestError::of(StatusCode::CONFLICT, &message));
+        }
+        self.audit_all_rules(block, by, first, done.len());
+        let done_field = if block.is_some() { "blocked" } else { "unblocked" };
+        let skipped =
+            skipped.iter().map(|(rule, reason)| json!({ "rule": rule, "reason": reason }));
+        let mut report = Map::new();
+        report.insert("key".into(), name.into());
+        report.insert(done_field.into(), done.into());
+        report.insert("skipped".into(), skipped.collect());
+        self.add_sharing_status(&mut report, ChangeScope::ThisInstance).await;
+        Ok(report)
+    }
+
+    /// Logs an audit line about a caller under all rules.
+    fn audit_all_rules(
+        &self,
+        block: Option<Duration>,
+        by: AdminCaller,
+        caller: &ServerCaller<'_>,
+        rules: usize,
+    ) {
+        let event = match block {
+            Some(_) => "a key was blocked under all rules",
+            None => "blocks of a key were removed under all rules",
+        };
+        let key = self.names.log_name(&self.gatekeeper.rules(), caller.key());
+        let fields: [LogField<'_>; 2] = [("key", &key), ("rules", &rules)];
+        self.log_audit(event, by, &fields);
+    }
+
+    async fn is_seen_in_any(&self, callers: &[ServerCaller<'_>]) -> bool {
+        for caller in callers {
+            if self.is_seen(caller, &caller.report().await) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Blocks a caller under its rule, or removes the block. Returns false if there was none to remove, or the reason why the
+/// rule is left out.
+async fn change_block(
+    caller: &ServerCaller<'_>,
+    block: Option<Duration>,
+) -> Result<bool, &'static str> {
+    let Some(duration) = block else { return Ok(caller.unblock().await) };
+    if let Some(leniency) = caller.leniency() {
+        return Err(block_refusal_text(leniency));
+    }
+    match caller.block(duration).await {
+        true => Ok(true),
+        false => Err("the table of blocks is full"),
+    }
+}
+
+/// The duration of the block that a body asks for; `None` removes blocks.
+fn read_block(body: &[u8]) -> Result<Option<Duration>, KeyRequestError> {
+    let body = unique_json::read_object(body).map_err(|_| bad_request(HINT))?;
+    match body.get("block") {
+        Some(Value::Null) if body.len() == 1 => Ok(None),
+        Some(Value::String(text)) if body.len() == 1 => {
+            let duration = parse_duration(text)
+                .map_err(|problem| bad_request(&format!("block: {problem}.")))?;
+            match duration < Duration::from_millis(1) {
+                true => Err(bad_request(HINT)),
+                false => Ok(Some(duration)),
+            }
+        }
+        _ => Err(bad_request(HINT)),
+    }
+}
+
+/// The error if no rule counts by the fact alone.
+fn no_rule(others: &[Box<str>]) -> KeyRequestError {
+    let message = match others {
+        [] => "No rule counts by this key: name the fact as in the rules' `key`, such as user=42."
+            .into(),
+        [rule, ..] => format!("No rule counts by this fact alone. {rule}: {OTHER_PARTS}."),
+    };
+    KeyRequestError::of(StatusCode::NOT_FOUND, &message)
+}
