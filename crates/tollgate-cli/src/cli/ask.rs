@@ -117,8 +117,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         return explain::run(&listener, (question, args.refusal.as_deref()), args.json);
     }
     let listener = args.server.listener()?;
-    let request =
-        ClientRequest { method: Method::POST, path: "/v1/check".into(), body: Some(question) };
+    let request = ClientRequest {
+        method: Method::POST,
+        path: "/v1/check".into(),
+        body: Some(question.clone()),
+    };
     let response = listener.ask(&request).map_err(CommandFailure::Input)?;
     let decision = serde_json::from_str::<CheckReply>(&response.body);
     // 503 is a refusal while the store is unavailable, or no decision at all.
@@ -136,7 +139,6 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let text = if args.json { format!("{}\n", response.body) } else { decision.human_text() };
     io::stdout().write_all(text.as_bytes()).map_err(CommandFailure::from_output)?;
     if args.method.is_none() && !args.json {
-        let question = Value::Object(request_body(args)).to_string();
         method_note::print(&args.server, question, decision.rule.is_none());
     }
     if decision.allowed { Ok(()) } else { Err(CommandFailure::NegativeAnswer) }
