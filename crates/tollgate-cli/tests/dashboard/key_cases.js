@@ -48,7 +48,7 @@ module.exports = {
       const now = await test.admin(key);
       assert.ok(holds(now), `${button} ${JSON.stringify(now)}`);
       assert.equal(writes.length, at + 1, "one request for each action");
-      if (confirm === "Block") await page.locator("td", { hasText: /^in 2 h \(blocked\)$/ }).first().waitFor();
+      if (confirm === "Block") await page.locator("td", { hasText: /^in (2 h|1 h 59 min) \(blocked\)$/ }).first().waitFor();
     }
     await page.getByText("20 of 20").waitFor();
   },
