@@ -107,6 +107,10 @@ fn act(
     }
 }
 
+fn is_paced(limit: &Limit) -> bool {
+    limit.algorithm().is_bucket() && limit.on_change() != OnChange::Reset
+}
+
 /// The model: a map with the states that an unbounded table would hold.
 #[derive(Default)]
 struct MapModel {
@@ -122,8 +126,9 @@ impl MapModel {
         (what, cost): (Act, u64),
         now: Micros,
     ) -> ComparedAnswer {
-        // Only a grant carries the state over to the new numbers: a peek or a refusal writes nothing, and a forced
-        // charge is applied under the numbers that wrote the state.
+        // A take carries a bucket over to the new numbers, whether it is granted or refused; other states are
+        // carried over by a grant. A peek writes nothing, and a forced charge is applied under the numbers that
+        // wrote the state.
         if what == Act::Peek || cost == 0 {
             let mut state = self.state_under(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
@@ -131,7 +136,7 @@ impl MapModel {
         if what == Act::Force {
             // A fresh state is equal to no state.
             self.states.retain(|at, (numbers, state)| {
-                *at != place || !algorithm::judge(numbers, state, 0, now).reset_after.is_zero()
+                *at != place || !algorithm::fresh_after(numbers, state, now).is_zero()
             });
             let fresh = || (limit.clone(), State::fresh(limit, now));
             let (numbers, state) = self.states.entry(place).or_insert_with(fresh);
@@ -141,10 +146,18 @@ impl MapModel {
         }
         let mut state = self.state_under(place, limit, now);
         let (answer, wrote) = act(limit, &mut state, what, cost, now);
-        if wrote {
+        if wrote || is_paced(limit) {
             self.states.insert(place, (limit.clone(), state));
         }
         answer
+    }
+
+    /// Carries a bucket over to the numbers that judged a take.
+    fn carry_over(&mut self, place: (usize, usize), limit: &Limit, now: Micros) {
+        if is_paced(limit) {
+            let state = self.state_under(place, limit, now);
+            self.states.insert(place, (limit.clone(), state));
+        }
     }
 
     /// The state of a key under these numbers; the stored state does not change.
@@ -160,7 +173,7 @@ impl MapModel {
     /// Refunds under the numbers that wrote the state.
     fn refund(&mut self, place: (usize, usize), (units, at): (u64, Option<Micros>), now: Micros) {
         let Some((numbers, state)) = self.states.get_mut(&place) else { return };
-        let fresh = algorithm::judge(numbers, state, 0, now).reset_after.is_zero();
+        let fresh = algorithm::fresh_after(numbers, state, now).is_zero();
         if units > 0 && !fresh {
             algorithm::refund(numbers, state, units, at, now);
         }
@@ -351,9 +364,10 @@ impl RoomyTableRun {
         let judged = judge(&self.model, cost);
         let allowed = judged.iter().all(|outcome| outcome.allowed);
         assert_eq!(got.allowed(), allowed, "{limits:?} cost {cost}");
-        if allowed {
-            for (place, limit) in asked.iter().zip(limits) {
-                self.model.act(*place, limit, (Act::Take, cost), now);
+        for (place, limit) in asked.iter().zip(limits).filter(|_| cost > 0) {
+            match allowed {
+                true => _ = self.model.act(*place, limit, (Act::Take, cost), now),
+                false => self.model.carry_over(*place, limit, now),
             }
         }
         let refused = judged.iter().filter(|outcome| !outcome.allowed);

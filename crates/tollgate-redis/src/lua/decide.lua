@@ -31,14 +31,20 @@ end
 -- Reads the state of a key into `place`. False: it is odd.
 local function open(limit, place, key)
   local value = stored(key)
-  place.limit, place.key, place.raw, place.dirty = limit, key, value, false
+  place.limit, place.key, place.raw, place.dirty, place.excess = limit, key, value, false, nil
   if value == 0 then return false end
   local algorithm = limit.algorithm
   if algorithm.open_value then return algorithm.open_value(limit, place, value) end
   if value == '' then return algorithm.open(limit, place, now, 0, 0) end
-  if sub(value, SUFFIX_AT) ~= limit.suffix then return false end
+  local suffix, excess = sub(value, SUFFIX_AT), ''
+  if suffix ~= limit.suffix then
+    -- A bucket may have excess behind it.
+    suffix, excess = sub(value, SUFFIX_AT, -1 - EXCESS_LENGTH), sub(value, -EXCESS_LENGTH)
+    if not algorithm.open_excess or suffix ~= limit.suffix then return false end
+  end
   local mark, a, b = unpack(STATE, value)
   if mark - now > math.max(limit.horizon, JUMP_MIN) then return false end
+  if excess ~= '' and not algorithm.open_excess(limit, place, mark, a, b, excess) then return false end
   return algorithm.open(limit, place, mark, a, b)
 end
 
@@ -47,6 +53,7 @@ local function write(place)
   local algorithm = limit.algorithm
   local value = algorithm.close and algorithm.close(limit, place)
     or pack(STATE, place.at, place.a, place.b) .. limit.suffix
+  if place.excess then value = value .. pack(EXCESS, place.excess, place.excess_part) end
   call('SET', place.key, value, 'PX', algorithm.ttl(limit, place))
 end
 
@@ -154,6 +161,8 @@ local function refund(body, keys_before)
     if algorithm.give_back(limit, place, cost, charged_at) then write(place) end
     return place.raw, 1
   end
+  -- What is refunded of excess is left to Rust.
+  if #place.raw ~= SUFFIX_AT - 1 + #limit.suffix then return { ODD, place.raw }, 1 end
   local mark, a, b = unpack(STATE, place.raw)
   local ttl
   a, b, ttl = algorithm.refund(limit, mark, a, b, cost, part, charged_at)

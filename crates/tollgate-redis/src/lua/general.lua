@@ -6,6 +6,9 @@ local JUMP_MIN = 1000000
 -- Bytes of the longest log: 1,024 entries, and what comes before them. Longer values are of others.
 local LONGEST = 14 + 17 + 1024 * 14
 
+-- The excess of a bucket is two more numbers at the end of its value.
+local EXCESS, EXCESS_LENGTH = '<I7I7', 14
+
 -- How long to keep a state that lasts until `us` after the instant `at`, if a limit's states usually
 -- last `memory` and are kept for `ttl`.
 local function keep_for(ttl, memory, at, us)

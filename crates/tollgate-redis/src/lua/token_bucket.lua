@@ -34,6 +34,32 @@ local function token_bucket()
     return true
   end
 
+  -- Excess, which a change of numbers has made, is a mixed number, too. Time refills the debt first and
+  -- then the excess, but not the largest that there is, because it may have been more.
+  function bucket.open_excess(limit, place, mark, whole, part, value)
+    local excess, excess_part = unpack(EXCESS, value)
+    if excess > limit.most or excess == limit.most and excess_part > limit.most_part
+      or excess_part >= limit.drain then
+      return false
+    end
+    local known = excess < limit.most or excess_part < limit.most_part
+    local beyond = now - mark - whole
+    if known and beyond > 0 then
+      excess = excess - beyond
+      if part > 0 then
+        local to_next = limit.drain - part
+        if excess_part >= to_next then
+          excess, excess_part = excess + 1, excess_part - to_next
+        else
+          excess_part = excess_part + part
+        end
+      end
+      if excess < 0 then excess, excess_part = 0, 0 end
+    end
+    if excess > 0 or excess_part > 0 then place.excess, place.excess_part = excess, excess_part end
+    return true
+  end
+
   function bucket.admits(limit, place, cost, cost_part)
     local whole, part = more(limit, place.a, place.b, cost, cost_part)
     return whole < limit.full or whole == limit.full and part <= limit.full_part
@@ -43,29 +69,55 @@ local function token_bucket()
     return place.a == 0 and place.b == 0
   end
 
-  function bucket.charge(limit, place, cost, cost_part)
+  local function is_above(whole, part, limit_whole, limit_part)
+    return whole > limit_whole or whole == limit_whole and part > limit_part
+  end
+
+  local function add_debt(limit, place, cost, cost_part)
     local whole, part = more(limit, place.a, place.b, cost, cost_part)
-    if whole > limit.most or whole == limit.most and part > limit.most_part then
+    if is_above(whole, part, limit.most, limit.most_part) then
       whole, part = limit.most, limit.most_part
     end
     place.a, place.b = whole, part
+  end
+
+  -- Rounds debt and excess up to whole microseconds if one of them is more ticks than a number can be, as
+  -- token_bucket.rs does.
+  local function settle(limit, place)
+    local most_part = fmod(MOST, limit.drain)
+    local most = (MOST - most_part) / limit.drain
+    local function round(whole, part)
+      if part > 0 then whole, part = whole + 1, 0 end
+      if is_above(whole, part, limit.most, limit.most_part) then return limit.most, limit.most_part end
+      return whole, part
+    end
+    if is_above(place.a, place.b, most, most_part)
+      or is_above(place.excess, place.excess_part, most, most_part) then
+      place.a, place.b = round(place.a, place.b)
+      place.excess, place.excess_part = round(place.excess, place.excess_part)
+    end
+  end
+
+  function bucket.charge(limit, place, cost, cost_part)
+    add_debt(limit, place, cost, cost_part)
+    if place.excess then settle(limit, place) end
   end
 
   -- What is charged for refused requests ends at one capacity of debt; what was forced beyond stays.
   function bucket.charge_refused(limit, place, cost, cost_part)
     local before, before_part = place.a, place.b
     local whole, part = more(limit, limit.full, limit.full_part, limit.full, limit.full_part)
-    bucket.charge(limit, place, cost, cost_part)
-    if place.a > whole or place.a == whole and place.b > part then
-      if before > whole or before == whole and before_part > part then
-        whole, part = before, before_part
-      end
+    add_debt(limit, place, cost, cost_part)
+    if is_above(place.a, place.b, whole, part) then
+      if is_above(before, before_part, whole, part) then whole, part = before, before_part end
       place.a, place.b = whole, part
     end
+    if place.excess then settle(limit, place) end
   end
 
   function bucket.ttl(limit, place)
-    return keep_for(limit.ttl, limit.memory, place.at, place.a + 1)
+    local excess = place.excess and place.excess + 1 or 0
+    return keep_for(limit.ttl, limit.memory, place.at, place.a + 1 + excess)
   end
 
   -- Taken off as of the mark, so the debt is not drained first.

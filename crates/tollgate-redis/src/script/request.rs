@@ -155,9 +155,9 @@ pub(crate) fn state_write(
 ) -> StateWrite {
     let (state, numbers) = seen.into_pending_write()?;
     let limit = numbers.as_ref().unwrap_or(limit);
-    // In debt it takes longer than a limit's usual memory until a state is fresh.
+    // In debt or with excess it takes longer than a limit's usual memory until a state is fresh.
     let ahead = state.mark().saturating_sub(now.as_u64());
-    let reset = tollgate::algorithm::judge(limit, &state, 0, now).reset_after;
-    let lasts = reset.as_micros().unwrap_or(0).max(limit.memory_us() + ahead);
+    let fresh = tollgate::algorithm::fresh_after(limit, &state, now);
+    let lasts = fresh.as_micros().unwrap_or(0).max(limit.memory_us() + ahead);
     Some((state::encode(limit, &state), script::ttl_ms(time, lasts)))
 }

@@ -2,10 +2,12 @@
 //!
 //! A value is three numbers of 7 bytes each, least byte first, and the numbers of the limit that
 //! wrote it: a byte for algorithm and options, N and the capacity. Of a log the third number is
-//! missing, and its entries follow. The script compares what tells the numbers; only Rust reads it.
+//! missing, and its entries follow. Two more numbers follow if a bucket has excess. The script compares
+//! what tells the numbers; only Rust reads it.
 
 use tollgate::algorithm::State;
 use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
+use tollgate::algorithm::token_bucket::RefillTime;
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit};
 
@@ -68,6 +70,10 @@ pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
     let mut value = Vec::with_capacity(32);
     numbers.into_iter().for_each(|number| push_number(&mut value, number));
     value.extend(suffix(limit));
+    if let Some(bucket) = state.bucket().filter(|bucket| bucket.excess > 0) {
+        let RefillTime { whole, part } = RefillTime::of_excess(limit, bucket);
+        [whole, part].into_iter().for_each(|number| push_number(&mut value, number));
+    }
     value
 }
 
@@ -126,13 +132,24 @@ fn number(bytes: &[u8]) -> u64 {
 fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
     let mark = number(numbers);
     let second = number(&numbers[7..]);
-    if !is_log(limit) && !rest.is_empty() || mark > MAX_EXACT || second > MAX_EXACT {
+    if mark > MAX_EXACT || second > MAX_EXACT {
         return None;
     }
     if is_log(limit) {
         return log_of(limit, mark, second, rest);
     }
-    State::from_script_numbers(limit, [mark, second, number(&numbers[14..])])
+    let mut state = State::from_script_numbers(limit, [mark, second, number(&numbers[14..])])?;
+    if !rest.is_empty() {
+        state.bucket_mut()?.excess = excess_of(limit, rest)?;
+    }
+    Some(state)
+}
+
+/// The excess of a bucket, which follows its suffix.
+fn excess_of(limit: &Limit, rest: &[u8]) -> Option<u128> {
+    let (whole, part) = rest.split_first_chunk::<7>()?;
+    let part: &[u8; 7] = part.try_into().ok()?;
+    RefillTime { whole: number(whole), part: number(part) }.to_ticks(limit)
 }
 
 fn log_of(limit: &Limit, mark: u64, base: u64, rest: &[u8]) -> Option<State> {

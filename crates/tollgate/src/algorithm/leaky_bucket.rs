@@ -28,7 +28,7 @@ use super::token_bucket::{self, ticks_to_wait};
 use super::{CompactState, Strategy, TakenState};
 use crate::decision::Outcome;
 use crate::limit::Limit;
-use crate::time::Micros;
+use crate::time::{Micros, Wait};
 
 /// The water as of the last charge, counted like a token bucket's debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +116,10 @@ impl Strategy for LeakyBucketState {
 
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         self.0.renumber(old, new, now);
+    }
+
+    fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
+        self.0.fresh_after(limit, now)
     }
 }
 

@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 use crate::decision::Outcome;
 use crate::limit::{Limit, LimitError, OnChange, Precision};
-use crate::time::{MAX_EXACT, Micros};
+use crate::time::{MAX_EXACT, Micros, Wait};
 
 mod divisor;
 pub mod fixed_window;
@@ -154,10 +154,17 @@ pub trait Strategy: Sized {
     /// another store have to be tested, because they may hold anything.
     fn is_possible(&self, limit: &Limit) -> bool;
 
+    /// The wait until this state answers like a fresh one, under these numbers and under any that may
+    /// replace them, so that it may be dropped.
+    #[inline]
+    fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
+        self.judge(limit, 0, now).reset_after
+    }
+
     /// Returns true if this state answers like a fresh one, so that it may be dropped.
     #[inline]
     fn is_fresh(&self, limit: &Limit, now: Micros) -> bool {
-        self.judge(limit, 0, now).reset_after.is_zero()
+        self.fresh_after(limit, now).is_zero()
     }
 }
 
@@ -378,6 +385,28 @@ impl<L> State<L> {
     }
 }
 
+impl<L> State<L> {
+    /// The numbers of a bucket; `None` for any other state.
+    pub fn bucket(&self) -> Option<&token_bucket::TokenBucketState> {
+        match self {
+            State::Token(bucket) | State::Leaky(leaky_bucket::LeakyBucketState(bucket)) => {
+                Some(bucket)
+            }
+            _ => None,
+        }
+    }
+
+    /// The numbers of a bucket, to be changed; `None` for any other state.
+    pub fn bucket_mut(&mut self) -> Option<&mut token_bucket::TokenBucketState> {
+        match self {
+            State::Token(bucket) | State::Leaky(leaky_bucket::LeakyBucketState(bucket)) => {
+                Some(bucket)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl State {
     /// The state of a key without any charge.
     pub fn fresh(limit: &Limit, now: Micros) -> State {
@@ -437,6 +466,9 @@ impl<L: Strategy> Strategy for State<L> {
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         dispatch!(self, state => state.renumber(old, new, now));
     }
+    fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
+        dispatch!(self, state => state.fresh_after(limit, now))
+    }
 }
 
 /// Answers a take of `cost` now. Pure; reads only.
@@ -468,6 +500,11 @@ pub fn charge_refused(limit: &Limit, state: &mut State, cost: u64, now: Micros) 
 /// Gives back up to `units`; see [`Strategy::refund`].
 pub fn refund(limit: &Limit, state: &mut State, units: u64, at: Option<Micros>, now: Micros) {
     state.refund(limit, units, at, now);
+}
+
+/// The wait until a state may be dropped; see [`Strategy::fresh_after`].
+pub fn fresh_after(limit: &Limit, state: &State, now: Micros) -> Wait {
+    state.fresh_after(limit, now)
 }
 
 /// Carries a state over to new numbers; see [`Strategy::renumber`].
@@ -522,6 +559,13 @@ impl ServedInstant {
 /// would take long to drain.
 pub(crate) fn keeps_state(new: &Limit) -> bool {
     new.on_change() == OnChange::Keep && !new.algorithm().is_bucket()
+}
+
+/// Returns true if what is used is refilled at the rate of these numbers, so that a refusal by them has to
+/// convert the state: otherwise the wait that it tells would not come true. A limit that starts fresh on
+/// a change refuses only what it can never grant.
+pub(crate) fn is_paced(new: &Limit) -> bool {
+    new.on_change() != OnChange::Reset && new.algorithm().is_bucket()
 }
 
 /// `used` after a change of numbers, as the new limit's `on_change` says.

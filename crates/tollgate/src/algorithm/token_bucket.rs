@@ -30,10 +30,21 @@
 //! No remainder is ever dropped, so polling cannot starve a bucket, and 3/second admits exactly 3
 //! in every second. The state keeps debt as whole units and the ticks of a unit that is partly
 //! refilled, because whole units keep their meaning when the numbers change.
+//!
+//! # New numbers
+//!
+//! A change of numbers keeps the used units; from then on they are refilled at the new rate. Usage beyond
+//! the new capacity would take long to refill, so the new numbers do not count it: it becomes *excess*.
+//! It is refilled after the debt, and a later change to a larger capacity counts it again. So changing
+//! from 100 to 20 and back refills nothing:
+//!
+//! ```text
+//!   60 used of 100  →  20 used of 20, excess 40  →  60 used of 100
+//! ```
 
 use super::{CompactState, ServedInstant, Strategy, TakenState, used_after_change};
 use crate::decision::Outcome;
-use crate::limit::{BucketNumbers, Limit};
+use crate::limit::{BucketNumbers, Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
 /// The longest debt that is stored, in microseconds: about 142 years. A full bucket is at most 100
@@ -49,6 +60,9 @@ pub struct TokenBucketState {
     pub used: u64,
     /// Ticks of the unit that was partly refilled at the mark.
     pub part: u64,
+    /// Ticks of usage at the mark that these numbers do not count, because it was beyond their capacity
+    /// when they replaced others. A larger capacity counts it again.
+    pub excess: u128,
 }
 
 impl TokenBucketState {
@@ -66,11 +80,53 @@ impl TokenBucketState {
         (self.debt(limit).saturating_sub(drained), served)
     }
 
+    /// The excess in ticks at the instant at which a check is answered. It is refilled after the debt,
+    /// unless it was too much to be counted.
+    #[inline]
+    fn excess_at(&self, limit: &Limit, served: ServedInstant) -> u128 {
+        if self.excess == 0 || served.moved > 0 || self.is_excess_unknown(limit) {
+            return self.excess;
+        }
+        let drained = u128::from(served.at - self.mark) * u128::from(limit.bucket.drain);
+        self.excess.saturating_sub(drained.saturating_sub(self.debt(limit)))
+    }
+
+    /// Returns true if the excess is the largest that is stored, so that it may have been more.
+    #[inline]
+    fn is_excess_unknown(&self, limit: &Limit) -> bool {
+        self.excess >= max_debt(&limit.bucket)
+    }
+
+    /// Moves the mark to the instant at which a check is answered, with this debt.
+    #[inline]
+    fn move_to(&mut self, limit: &Limit, served: ServedInstant, debt: u128) {
+        let excess = self.excess_at(limit, served);
+        self.mark = served.at;
+        self.set_debt_and_excess(limit, debt, excess);
+    }
+
+    #[inline]
+    fn set_debt_and_excess(&mut self, limit: &Limit, debt: u128, excess: u128) {
+        self.excess = storable(limit, excess, debt, excess);
+        self.set_debt(limit, storable(limit, debt, debt, excess));
+    }
+
     #[inline]
     fn set_debt(&mut self, limit: &Limit, ticks: u128) {
         let (used, part) = limit.bucket.by_unit.div_rem(ticks.min(max_debt(&limit.bucket)));
         (self.used, self.part) = (used as u64, part);
     }
+}
+
+/// The ticks that are stored for `ticks`, one of these two numbers of a state. A record has no room for both
+/// if they are large: then they are rounded up to whole microseconds of refill.
+#[inline]
+fn storable(limit: &Limit, ticks: u128, debt: u128, excess: u128) -> u128 {
+    if excess == 0 || debt.max(excess) <= u128::from(MAX_EXACT) {
+        return ticks;
+    }
+    let whole = limit.bucket.by_drain.ceil(ticks) * u128::from(limit.bucket.drain);
+    whole.min(max_debt(&limit.bucket))
 }
 
 /// The largest debt that is stored, in ticks: the largest that every store can count exactly.
@@ -112,15 +168,69 @@ impl RefillTime {
         RefillTime::of_ticks(limit, state.debt(limit))
     }
 
+    /// The excess of a state.
+    pub fn of_excess(limit: &Limit, state: &TokenBucketState) -> RefillTime {
+        RefillTime::of_ticks(limit, state.excess)
+    }
+
+    /// The ticks of this time; `None` if no state of this limit can have them.
+    pub fn to_ticks(self, limit: &Limit) -> Option<u128> {
+        let possible = self.part < limit.bucket.drain && self <= RefillTime::largest(limit);
+        let ticks = u128::from(self.whole) * u128::from(limit.bucket.drain);
+        possible.then(|| ticks + u128::from(self.part))
+    }
+
     /// The state with this debt; `None` if no state of this limit can have it.
     pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<TokenBucketState> {
-        if self.part >= limit.bucket.drain || self > RefillTime::largest(limit) {
-            return None;
-        }
-        let drain = u128::from(limit.bucket.drain);
-        let mut state = TokenBucketState { mark, used: 0, part: 0 };
-        state.set_debt(limit, u128::from(self.whole) * drain + u128::from(self.part));
+        let ticks = self.to_ticks(limit)?;
+        let mut state = TokenBucketState { mark, ..TokenBucketState::default() };
+        state.set_debt(limit, ticks);
         Some(state)
+    }
+}
+
+/// The unit in which a record of two numbers holds debt and excess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExcessUnit {
+    /// Ticks: exact.
+    Ticks,
+    /// Microseconds of refill: if there are too many ticks for a record.
+    Micros,
+}
+
+impl ExcessUnit {
+    pub(crate) const ALL: [ExcessUnit; 2] = [ExcessUnit::Ticks, ExcessUnit::Micros];
+}
+
+impl TokenBucketState {
+    /// Mark, debt and excess of a state with excess, and the unit of the latter two.
+    pub(crate) fn to_excess_numbers(self, limit: &Limit) -> (ExcessUnit, [u64; 3]) {
+        let both = [self.debt(limit), self.excess];
+        match both.map(u64::try_from) {
+            [Ok(debt), Ok(excess)] if debt.max(excess) <= MAX_EXACT => {
+                (ExcessUnit::Ticks, [self.mark, debt, excess])
+            }
+            _ => {
+                let [debt, excess] = both.map(|ticks| limit.bucket.by_drain.ceil(ticks) as u64);
+                (ExcessUnit::Micros, [self.mark, debt, excess])
+            }
+        }
+    }
+
+    /// The state of [`TokenBucketState::to_excess_numbers`].
+    pub(crate) fn from_excess_numbers(
+        limit: &Limit,
+        unit: ExcessUnit,
+        [mark, debt, excess]: [u64; 3],
+    ) -> TokenBucketState {
+        let ticks = |number: u64| match unit {
+            ExcessUnit::Ticks => u128::from(number),
+            ExcessUnit::Micros => u128::from(number) * u128::from(limit.bucket.drain),
+        };
+        let excess = ticks(excess).min(max_debt(&limit.bucket));
+        let mut state = TokenBucketState { mark, excess, ..TokenBucketState::default() };
+        state.set_debt(limit, ticks(debt));
+        state
     }
 }
 
@@ -139,7 +249,7 @@ impl TokenBucketState {
     /// The state of a key without any charge.
     #[inline]
     pub fn fresh(now: Micros) -> TokenBucketState {
-        TokenBucketState { mark: now.as_u64(), used: 0, part: 0 }
+        TokenBucketState { mark: now.as_u64(), ..TokenBucketState::default() }
     }
 }
 
@@ -177,7 +287,8 @@ impl TokenBucketState {
         let bucket = &limit.bucket;
         let ShortNumbers { unit, drain, capacity } = bucket.short?;
         let at = now.as_u64();
-        if self.mark > at || self.used > limit.capacity() || cost > limit.capacity() {
+        let plain = self.excess == 0;
+        if self.mark > at || self.used > limit.capacity() || cost > limit.capacity() || !plain {
             return None;
         }
         let debt = self.used * unit + self.part;
@@ -210,7 +321,7 @@ impl TokenBucketState {
                 ..Outcome::default()
             }
         };
-        let charged = TokenBucketState { mark: at, used, part };
+        let charged = TokenBucketState { mark: at, used, part, excess: 0 };
         Some(TakenState { allowed, charged, outcome })
     }
 }
@@ -223,7 +334,7 @@ impl CompactState for TokenBucketState {
 
     #[inline(always)]
     fn from_numbers([mark, used, part]: [u64; 3]) -> TokenBucketState {
-        TokenBucketState { mark, used, part }
+        TokenBucketState { mark, used, part, excess: 0 }
     }
 
     fn memory_us(limit: &Limit) -> u64 {
@@ -258,7 +369,7 @@ impl Strategy for TokenBucketState {
     fn is_possible(&self, limit: &Limit) -> bool {
         self.mark <= MAX_EXACT
             && self.part < limit.bucket.unit
-            && self.debt(limit) <= max_debt(&limit.bucket)
+            && self.debt(limit).max(self.excess) <= max_debt(&limit.bucket)
     }
 
     #[inline(always)]
@@ -267,7 +378,11 @@ impl Strategy for TokenBucketState {
         let (debt, served) = self.debt_at(limit, now);
         let asked = debt + u128::from(cost) * u128::from(bucket.unit);
         let allowed = asked <= bucket.capacity || cost == 0;
-        let debt = if allowed { asked } else { debt };
+        let debt = match allowed {
+            true if self.excess == 0 || cost == 0 => asked,
+            true => storable(limit, asked, asked, self.excess_at(limit, served)),
+            false => debt,
+        };
         let (used, part) = bucket.by_unit.div_rem(debt);
         let used = (used as u64).saturating_add(u64::from(part > 0));
         let remaining = limit.capacity().saturating_sub(used);
@@ -310,16 +425,14 @@ impl Strategy for TokenBucketState {
     fn charge(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let (debt, served) = self.debt_at(limit, now);
         let cost = u128::from(cost.min(MAX_EXACT));
-        self.mark = served.at;
-        self.set_debt(limit, debt + cost * u128::from(limit.bucket.unit));
+        self.move_to(limit, served, debt + cost * u128::from(limit.bucket.unit));
     }
 
     fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
         let (debt, served) = self.debt_at(limit, now);
         let cost = u128::from(cost.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
-        self.mark = served.at;
         // Debt that was forced beyond that limit stays.
-        self.set_debt(limit, debt.max((debt + cost).min(2 * limit.bucket.capacity)));
+        self.move_to(limit, served, debt.max((debt + cost).min(2 * limit.bucket.capacity)));
     }
 
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
@@ -330,15 +443,45 @@ impl Strategy for TokenBucketState {
         }
         // Taken off as of the mark: a caller whose clock is before `now` must not get more.
         let back = u128::from(units.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
-        self.set_debt(limit, self.debt(limit).saturating_sub(back));
+        let debt = self.debt(limit);
+        let excess = match self.is_excess_unknown(limit) {
+            true => self.excess,
+            false => self.excess.saturating_sub(back.saturating_sub(debt)),
+        };
+        self.set_debt_and_excess(limit, debt.saturating_sub(back), excess);
     }
 
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
-        let used = used_after_change(self.used(old, now), old, new);
-        let served = ServedInstant::new(self.mark, now, old.bucket.full_refill);
+        let (debt, served) = self.debt_at(old, now);
+        let ticks = &new.bucket;
+        let usage = match new.on_change() {
+            OnChange::Keep if self.is_excess_unknown(old) => u128::MAX,
+            OnChange::Keep => {
+                let usage = debt + self.excess_at(old, served);
+                ticks_of_other_numbers(usage, &old.bucket, ticks)
+            }
+            _ => {
+                let used = used_after_change(self.used(old, now), old, new);
+                u128::from(used) * u128::from(ticks.unit)
+            }
+        };
+        let counted = usage.min(ticks.capacity);
         // A fresh state needs no mark, and a later mark would make callers with a slow clock wait.
-        *self = TokenBucketState { mark: if used > 0 { served.at } else { 0 }, used, part: 0 };
+        self.mark = if usage > 0 { served.at } else { 0 };
+        self.set_debt_and_excess(new, counted, (usage - counted).min(max_debt(ticks)));
     }
+
+    fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
+        let (debt, served) = self.debt_at(limit, now);
+        ticks_to_wait(limit, debt + self.excess_at(limit, served), served)
+    }
+}
+
+/// As many units in the ticks of other numbers, rounded up to a whole tick.
+fn ticks_of_other_numbers(ticks: u128, old: &BucketNumbers, new: &BucketNumbers) -> u128 {
+    let (units, part) = old.by_unit.div_rem(ticks);
+    let part = u128::from(part) * u128::from(new.unit);
+    units * u128::from(new.unit) + part.div_ceil(u128::from(old.unit))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::decision::Outcome;
 use crate::limit::Limit;
 use crate::time::{Micros, Wait};
 
-use super::carried_state::{CarriedState, ChargeReason, DetachState};
+use super::carried_state::{CarriedState, ChargeReason, DetachState, Purpose};
 use super::one_check::{self, ChargePlan};
 
 /// One check of a request.
@@ -46,6 +46,11 @@ pub(crate) fn decide(
     now: Micros,
     outcomes: &mut [Outcome],
 ) -> u16 {
+    for (one, &place) in asked.iter().zip(places) {
+        if Purpose::of(one.check()) == Purpose::Take {
+            states[place].carried_mut().begin_take(one.limit(), now);
+        }
+    }
     let (violated, granted) = judge_all(asked, places, states, now, outcomes);
     for (index, (one, &place)) in asked.iter().zip(places).enumerate() {
         let opened = states[place].carried_mut();

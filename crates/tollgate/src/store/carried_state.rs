@@ -1,13 +1,17 @@
 //! A state converted to the numbers of the limit that is checked.
 //!
-//! Limits that differ only in their numbers share a state: before and after a change of rules, or
-//! if clients send the numbers. A check that is *granted* units converts the state to its own
-//! numbers, because its answer, with its waits, was computed by them. Nothing else does: peeks,
-//! refusals and settlements leave the state under the numbers that wrote it, and move units under
-//! those. So a peek or a refusal with other numbers changes nothing, and the debt that is dropped
-//! when a bucket is converted is never more than was free.
+//! Limits that differ only in their numbers share a state: before and after a change of rules, while
+//! instances use different rules, or if clients send the numbers. The first *take* that is judged by new
+//! numbers converts a bucket to them, whether it is granted or refused, because its answer, with its
+//! waits, was computed by them: a caller that waits as long as it was told finds a state that was
+//! refilled at the rate of the answer. Peeks and settlements leave the state under the numbers that
+//! wrote it; a settlement moves units under those.
+//!
+//! A conversion charges nothing and refills nothing, however often numbers alternate: a bucket's usage
+//! beyond the new capacity becomes [excess](crate::algorithm::token_bucket). A refusal by a window, a
+//! counter or a log converts nothing: their waits do not depend on a rate of refill.
 
-use crate::algorithm::{State, Strategy, keeps_state};
+use crate::algorithm::{State, Strategy, is_paced, keeps_state};
 use crate::check::{Act, Check};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -143,6 +147,14 @@ impl<S: DetachState> CarriedState<S> {
             original: other.original.as_ref().map(&copy),
         });
         CarriedState { state: copy(&self.state), writer, changed: self.changed }
+    }
+
+    /// Converts the state of a bucket to the numbers of the checked limit because they judge a take.
+    pub(crate) fn begin_take(&mut self, limit: &Limit, now: Micros) {
+        if self.writer.is_some() && is_paced(limit) {
+            self.carry_over(limit, now);
+            self.changed = true;
+        }
     }
 
     pub(crate) fn charge(&mut self, limit: &Limit, units: u64, why: ChargeReason, now: Micros) {

@@ -282,6 +282,9 @@ pub fn decision_of_outcomes(
 
 fn decide_one(one: &StoredCheck<'_>, seen: &mut StoredState, now: Micros) -> Outcome {
     let (limit, check) = (one.limit, &one.check);
+    if Purpose::of(check) == Purpose::Take {
+        seen.0.begin_take(limit, now);
+    }
     let plan = ChargePlan::new(seen.state(), limit, check, now);
     if let Some((units, why)) = plan.charge {
         seen.0.charge(limit, units, why, now);

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use tollgate::algorithm::{self, State};
-use tollgate::{Check, Decision, Limit, Limiter, Micros, Outcome, Wait};
+use tollgate::{Check, Decision, Limit, Limiter, Micros, OnChange, Outcome, Wait};
 
 /// Whatever decides for keys: the pure core, the naive model, a table, a server.
 pub(crate) trait Executor {
@@ -74,6 +74,8 @@ pub(crate) trait KeyModel: Clone {
     fn force_refused(&mut self, units: u64, now: Micros);
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros);
     fn renumber(&mut self, new: &Limit, now: Micros);
+    /// True if nothing tells it from one that was never charged, under any numbers.
+    fn is_fresh(&self, now: Micros) -> bool;
     /// Units left, rounded down; negative when in debt.
     fn balance(&self, now: Micros) -> i64;
 
@@ -128,6 +130,10 @@ impl KeyModel for CoreModel {
         self.limit = new.clone();
     }
 
+    fn is_fresh(&self, now: Micros) -> bool {
+        algorithm::fresh_after(&self.limit, &self.state, now).is_zero()
+    }
+
     fn balance(&self, now: Micros) -> i64 {
         self.state.balance(&self.limit, now)
     }
@@ -154,8 +160,8 @@ pub(crate) fn take_together<S: KeyModel>(
     }
 }
 
-/// An executor that keeps one subject for each key and limit, under the numbers that were last granted
-/// something; others only look at it.
+/// An executor that keeps one subject for each key and limit, under the numbers that last judged a take;
+/// where no rate matters, under those that last granted something. Others only look at it.
 #[derive(Debug)]
 pub(crate) struct KeyedExecutor<S> {
     subjects: HashMap<(String, u64), S>,
@@ -170,7 +176,7 @@ impl<S: KeyModel> KeyedExecutor<S> {
     fn subject(&mut self, key: &str, limit: &Limit, now: Micros) -> &mut S {
         let place = (key.to_string(), limit.id());
         let subject = self.subjects.entry(place).or_insert_with(|| S::fresh(limit, now));
-        if subject.limit() != limit && subject.judge(0, now).reset_after.is_zero() {
+        if subject.limit() != limit && subject.is_fresh(now) {
             subject.renumber(limit, now);
         }
         subject
@@ -186,11 +192,16 @@ impl<S: KeyModel> KeyedExecutor<S> {
     }
 }
 
+/// True if what is used flows back at the rate of the numbers, so that a refusal by others converts it.
+fn is_converted(limit: &Limit) -> bool {
+    limit.algorithm().is_bucket() && limit.on_change() != OnChange::Reset
+}
+
 impl<S: KeyModel> Executor for KeyedExecutor<S> {
     fn take(&mut self, key: &str, limit: &Limit, cost: u64, now: Micros) -> Outcome {
         let mut seen = self.renumbered_copy(key, limit, now);
         let outcome = seen.take(cost, now);
-        match outcome.allowed && cost > 0 {
+        match (outcome.allowed || is_converted(limit)) && cost > 0 {
             true => *self.subject(key, limit, now) = seen,
             // A state whose clock jumped follows it even then.
             false => _ = self.subject(key, limit, now).take(0, now),
@@ -217,7 +228,7 @@ impl<S: KeyModel> Executor for KeyedExecutor<S> {
             limits.iter().map(|limit| self.renumbered_copy(key, limit, now)).collect();
         let together = take_together(&mut subjects, cost, now);
         for (limit, subject) in limits.iter().zip(subjects) {
-            match together.allowed && cost > 0 {
+            match (together.allowed || is_converted(limit)) && cost > 0 {
                 true => *self.subject(key, limit, now) = subject,
                 false => _ = self.subject(key, limit, now).take(0, now),
             }

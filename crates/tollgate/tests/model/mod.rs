@@ -57,6 +57,18 @@ pub(crate) struct AlgorithmModel {
     capacity: i128,
     mark: i128,
     charges: Vec<ModelCharge>,
+    /// What a bucket brought along from other numbers.
+    carried: Option<CarriedUsage>,
+}
+
+/// Usage of a bucket when its numbers changed, times the period.
+#[derive(Clone, Copy, Debug)]
+struct CarriedUsage {
+    at: i128,
+    /// What the new numbers count.
+    counted: i128,
+    /// What is beyond their capacity: it flows back after all else, and larger numbers count it again.
+    excess: i128,
 }
 
 impl AlgorithmModel {
@@ -105,7 +117,7 @@ impl AlgorithmModel {
     fn in_use(&self, at: i128) -> i128 {
         let at = at.max(self.mark);
         let units = match self.kind {
-            ModelKind::Bucket => return self.capacity * self.period - self.level(at),
+            ModelKind::Bucket => return self.capacity * self.period - self.level(at).0,
             ModelKind::Counter => {
                 let current = self.sum(|charge| charge.filed == self.file(at));
                 let previous = self.sum(|charge| charge.filed == self.file(at) - 1);
@@ -117,17 +129,26 @@ impl AlgorithmModel {
         units * self.period
     }
 
-    /// Tokens in the bucket at an instant, times the period: full at first, never more than full.
-    fn level(&self, at: i128) -> i128 {
+    /// Tokens in the bucket at an instant, times the period: full at first, never more than full. And the
+    /// excess, into which flows what finds the bucket full.
+    fn level(&self, at: i128) -> (i128, i128) {
         let full = self.capacity * self.period;
-        let (mut level, mut last) = (full, self.charges.first().map_or(at, |first| first.filed));
+        let first = self.charges.first().map_or(at, |first| first.filed);
+        let nothing = CarriedUsage { at: first, counted: 0, excess: 0 };
+        let CarriedUsage { at: mut last, counted, mut excess } = self.carried.unwrap_or(nothing);
+        let mut level = full - counted;
+        let mut flow = |level: i128| {
+            excess = 0.max(excess - 0.max(level - full));
+            full.min(level)
+        };
         for charge in &self.charges {
-            level = full.min(level + self.rate * (charge.filed - last));
+            level = flow(level + self.rate * (charge.filed - last));
             let least = if charge.refused { level.min(-full) } else { i128::MIN };
-            level = full.min(level - charge.units * self.period).max(least);
+            level = flow(level - charge.units * self.period).max(least);
             last = charge.filed;
         }
-        full.min(level + self.rate * (at - last))
+        level = flow(level + self.rate * (at - last));
+        (level, excess)
     }
 
     fn fits(&self, cost: i128, at: i128) -> bool {
@@ -161,6 +182,9 @@ impl AlgorithmModel {
         for charge in &mut self.charges {
             charge.filed -= back;
         }
+        if let Some(carried) = &mut self.carried {
+            carried.at -= back;
+        }
         self.mark = now;
         true
     }
@@ -174,6 +198,10 @@ impl AlgorithmModel {
         };
         self.charges.push(ModelCharge { at: self.mark, filed, units, refused: false });
     }
+}
+
+fn common_divisor(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// The smallest whole number for which something holds that goes on holding.
@@ -222,6 +250,7 @@ impl KeyModel for AlgorithmModel {
             capacity: limit.capacity().into(),
             mark: now.as_u64().into(),
             charges: Vec::new(),
+            carried: None,
         }
     }
 
@@ -307,8 +336,8 @@ impl KeyModel for AlgorithmModel {
         }
     }
 
-    /// What is counted is counted, whatever the numbers are. A bucket, and what is not kept: as if
-    /// what stays used had been charged at once, now.
+    /// What is counted is counted, whatever the numbers are. A bucket keeps what is used, to the tick, and
+    /// counts as much as it can hold. What is not kept: as if what stays used had been charged at once, now.
     fn renumber(&mut self, new: &Limit, now: Micros) {
         if new.on_change() == OnChange::Keep && self.kind != ModelKind::Bucket {
             let fresh = AlgorithmModel::fresh(new, now);
@@ -322,17 +351,33 @@ impl KeyModel for AlgorithmModel {
         self.follow_clock_jump(now.as_u64().into());
         let at = self.mark.max(now.as_u64().into());
         let (left, old) = (self.remaining(at), self.capacity);
-        let in_use = self.in_use(at);
-        let owed_too = first(|units| units * self.period >= in_use);
+        let usage = if self.kind == ModelKind::Bucket { self.in_use(at) + self.level(at).1 } else { 0 };
         let mut renumbered = AlgorithmModel::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
-            OnChange::Keep => capacity.min(owed_too),
+            OnChange::Keep => {
+                let tick = common_divisor(renumbered.rate, self.period);
+                let usage = (usage + tick - 1) / tick * tick;
+                let counted = usage.min(capacity * self.period);
+                let excess = usage - counted;
+                renumbered.mark = if usage > 0 { at } else { 0 };
+                renumbered.carried = Some(CarriedUsage { at, counted, excess });
+                *self = renumbered;
+                return;
+            }
             OnChange::Reset => 0,
             OnChange::Scale => capacity - left * capacity / old,
         };
         renumbered.charge(used, at);
         *self = renumbered;
+    }
+
+    fn is_fresh(&self, now: Micros) -> bool {
+        let mut model = self.clone();
+        model.follow_clock_jump(now.as_u64().into());
+        let at = model.mark.max(now.as_u64().into());
+        let excess = if self.kind == ModelKind::Bucket { model.level(at).1 } else { 0 };
+        AlgorithmModel::is_fresh(&model, at) && excess == 0
     }
 
     fn balance(&self, now: Micros) -> i64 {

@@ -5,6 +5,7 @@
 //! `traces_that_once_failed` or of the algorithm's own table.
 
 mod bounds;
+mod changed_numbers;
 mod equality;
 mod limits;
 mod new_numbers;

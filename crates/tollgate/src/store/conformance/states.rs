@@ -181,7 +181,7 @@ pub(super) async fn other_numbers<S: Store<Error: fmt::Debug>>(probe: &Probe<'_,
         let refused = probe.take(&new, &key, after + 1, at(1)).await;
         probe.equal(refused.allowed(), false, what("one more than is left"));
         let unchanged = probe.left(&old, &key, at(1)).await;
-        probe.equal(unchanged, before, what("peeks and refusals convert nothing"));
+        probe.equal(unchanged, before, what("peeks and refusals refill nothing"));
         if after > 0 {
             let taken = probe.take(&new, &key, 1, at(1)).await;
             let left = probe.left(&new, &key, at(1)).await;

@@ -24,11 +24,11 @@ impl MemoryStore {
         purpose: Purpose,
         now: Micros,
     ) -> CarriedState<SlotState<'_>> {
-        if record.tag == tag {
+        if record.numbers_tag() == tag {
             let state = SlotState::from_record(limit, record, &self.arena);
             return CarriedState::new(state.expect("no other thread writes a locked slot"));
         }
-        self.numbers.with_limit(record.tag, |old| {
+        self.numbers.with_limit(record.numbers_tag(), |old| {
             let opened =
                 old.and_then(|old| Some((old, SlotState::from_record(old, record, &self.arena)?)));
             let Some((old, state)) = opened else {
@@ -37,7 +37,7 @@ impl MemoryStore {
                     purpose,
                 );
             };
-            CarriedState::from_other_numbers(state, (old, record.tag), limit, now)
+            CarriedState::from_other_numbers(state, (old, record.numbers_tag()), limit, now)
         })
     }
 

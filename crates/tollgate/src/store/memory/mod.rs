@@ -272,7 +272,7 @@ impl MemoryStore {
         let slot = self.keys.find(key)?;
         let seen = slot.read();
         let record = seen.record();
-        if seen.key != key || Some(record.tag) != self.numbers.tag(limit) {
+        if seen.key != key || Some(record.numbers_tag()) != self.numbers.tag(limit) {
             return None;
         }
         let state = SlotState::from_record(limit, record, &self.arena)?;
@@ -291,6 +291,9 @@ impl MemoryStore {
     ) -> Decision {
         let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::of(check));
         let decided = self.update(limit, subject, now, place, purpose, |opened, now| {
+            if purpose == Purpose::Take {
+                opened.begin_take(limit, now);
+            }
             let plan = ChargePlan::new(opened.state(), limit, check, now);
             if let Some((units, why)) = plan.charge {
                 opened.charge(limit, units, why, now);
@@ -430,7 +433,7 @@ impl MemoryStore {
             self.numbers.register(limit, || {
                 let tables = [Some(&self.keys), self.overflow.get()].into_iter().flatten();
                 let records = tables.flat_map(SlotTable::each);
-                records.map(|(_, seen)| seen.record().tag).collect::<HashSet<u32>>()
+                records.map(|(_, seen)| seen.record().numbers_tag()).collect::<HashSet<u32>>()
             })
         })
     }
@@ -539,6 +542,7 @@ impl MemoryStore {
         }
         let (place, purpose) = (StateLocation::TableThenOverflow, Purpose::Take);
         let booked = self.update(limit, subject, now, place, purpose, |opened, now| {
+            opened.begin_take(limit, now);
             let state = opened.state();
             let asked = state.judge(limit, cost, now);
             let backlog = state.judge(limit, 0, now).reset_after;
@@ -591,7 +595,7 @@ impl MemoryStore {
     pub fn seed(&self, limit: &Limit, key: Key<'_>, state: &State, now: Micros) {
         let limit = &*limit.for_key(key.as_bytes());
         let key_hash = slot_key(self.secret.hash(key.as_bytes()), limit);
-        if key.is_empty() || algorithm::judge(limit, state, 0, now).reset_after.is_zero() {
+        if key.is_empty() || state.is_fresh(limit, now) {
             self.keys.remove(key_hash, &self.policy(now));
             return;
         }
@@ -659,14 +663,14 @@ impl EvictionPolicy for StoreEvictionPolicy<'_> {
                 StateWorth::Limited(Wait::from_micros(left))
             };
         }
-        self.store.numbers.with_limit(record.tag, |limit| {
+        self.store.numbers.with_limit(record.numbers_tag(), |limit| {
             let Some(limit) = limit else { return StateWorth::Fresh };
             let Some(state) = SlotState::from_record(limit, record, &self.store.arena) else {
                 return StateWorth::Limited(Wait::ZERO);
             };
             let present = state.judge(limit, 0, self.now);
             match present.reset_after {
-                Wait::ZERO => StateWorth::Fresh,
+                _ if state.is_fresh(limit, self.now) => StateWorth::Fresh,
                 reset_after if present.remaining > 0 => {
                     let capacity = limit.capacity();
                     StateWorth::Open(UsedShare {
@@ -681,7 +685,7 @@ impl EvictionPolicy for StoreEvictionPolicy<'_> {
     }
 
     fn forget(&self, record: SlotRecord) {
-        self.store.numbers.with_limit(record.tag, |limit| {
+        self.store.numbers.with_limit(record.numbers_tag(), |limit| {
             if limit.is_some_and(|limit| limit.kind == LimitStateKind::Log) {
                 self.store.arena.discard(record);
             }

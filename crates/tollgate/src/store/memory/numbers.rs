@@ -11,6 +11,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::limit::Limit;
 
+use super::slot::TAG_BITS;
+
 /// Cap on the limits with different numbers that a store can distinguish at once.
 pub(crate) const MAX_NUMBERS: usize = 65_535;
 /// The tag of a block; no limit has it.
@@ -20,7 +22,6 @@ pub(crate) const BLOCK_TAG: u32 = 0;
 /// slot holds.
 const SCAN_EVERY: u64 = 4_096;
 
-const TAG_BITS: u32 = 22;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const CACHE_SLOTS: usize = 4_096;
 

@@ -236,7 +236,7 @@ impl MemoryStore {
         };
         let seen = slot.read();
         let record = seen.record();
-        if seen.key != one.key || record.tag != one.tag {
+        if seen.key != one.key || record.numbers_tag() != one.tag {
             return None;
         }
         let state = SlotState::from_record(limit, record, &self.arena)?;

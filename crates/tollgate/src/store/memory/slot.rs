@@ -4,7 +4,7 @@
 //!   key    64-bit secret hash of limit and key; 0: empty
 //!   head   mark (53 bits) │ version (10 bits) │ locked (1 bit)
 //!   a      state (53 bits) │ low half of the numbers' tag (11 bits)
-//!   b      state (53 bits) │ high half of the tag (11 bits)
+//!   b      state (53 bits) │ high half of the tag (9 bits) │ unit of a bucket's excess (2 bits)
 //! ```
 //!
 //! It is a sequence lock. Readers copy the words and read `head` again: if it is unchanged and
@@ -17,6 +17,7 @@
 //! a few instructions. Only a refusal relies on such a read; a charge compares again under the
 //! lock.
 
+use crate::algorithm::token_bucket::ExcessUnit;
 use crate::sync::{AtomicU64, Ordering, Spin, fence};
 
 const LOCKED: u64 = 1;
@@ -36,8 +37,16 @@ pub(crate) struct Slot {
     b: AtomicU64,
 }
 
+/// Bits of the tag of a limit's numbers; those above say whether the record has excess.
+pub(crate) const TAG_BITS: u32 = 20;
+const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
+/// The bits above the tag: the record of a bucket holds debt and excess in this unit.
+const EXCESS_IN_TICKS: u32 = 1 << TAG_BITS;
+const EXCESS_IN_MICROS: u32 = 2 << TAG_BITS;
+
 /// The content of a slot beside its key: three 53-bit numbers, and the tag of the limit's numbers
-/// at the time of writing.
+/// at the time of writing. In the tag of a bucket with excess a further bit is set, so that it differs from
+/// the limit's own tag and the hot path leaves it alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotRecord {
     pub(crate) mark: u64,
@@ -50,6 +59,35 @@ impl SlotRecord {
     #[inline(always)]
     pub(crate) fn of_numbers([mark, a, b]: [u64; 3], tag: u32) -> SlotRecord {
         SlotRecord { mark, a, b, tag }
+    }
+
+    /// The record of a bucket with excess.
+    pub(crate) fn with_excess(numbers: [u64; 3], unit: ExcessUnit, tag: u32) -> SlotRecord {
+        SlotRecord::of_numbers(numbers, SlotRecord::tag_with_excess(tag, unit))
+    }
+
+    /// The tag of a record with excess.
+    pub(crate) fn tag_with_excess(tag: u32, unit: ExcessUnit) -> u32 {
+        match unit {
+            ExcessUnit::Ticks => tag | EXCESS_IN_TICKS,
+            ExcessUnit::Micros => tag | EXCESS_IN_MICROS,
+        }
+    }
+
+    /// The tag of the limit's numbers.
+    #[inline(always)]
+    pub(crate) fn numbers_tag(self) -> u32 {
+        self.tag & TAG_MASK
+    }
+
+    /// The unit of debt and excess; `None` if there is no excess.
+    #[inline]
+    pub(crate) fn excess_unit(self) -> Option<ExcessUnit> {
+        match self.tag & !TAG_MASK {
+            EXCESS_IN_TICKS => Some(ExcessUnit::Ticks),
+            EXCESS_IN_MICROS => Some(ExcessUnit::Micros),
+            _ => None,
+        }
     }
 
     #[inline(always)]

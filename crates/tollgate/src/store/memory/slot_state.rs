@@ -1,10 +1,11 @@
 //! A state read from its slot, for everything that is not the hot path.
 
 use crate::algorithm::sliding_window_log::{SlidingLogEntries, SlidingLogState};
+use crate::algorithm::token_bucket::TokenBucketState;
 use crate::algorithm::{State, Strategy};
 use crate::decision::Outcome;
 use crate::limit::Limit;
-use crate::time::Micros;
+use crate::time::{Micros, Wait};
 
 use super::arena::{Arena, ArenaLog};
 use super::slot::SlotRecord;
@@ -26,10 +27,13 @@ impl<'a> SlotState<'a> {
         record: SlotRecord,
         arena: &'a Arena,
     ) -> Option<SlotState<'a>> {
-        Some(match State::from_numbers(limit, record.numbers()) {
-            Some(state) => state,
-            None => State::Log(SlotLog::InArena(arena.open(limit, record)?)),
-        })
+        let Some(mut state) = State::from_numbers(limit, record.numbers()) else {
+            return Some(State::Log(SlotLog::InArena(arena.open(limit, record)?)));
+        };
+        if let (Some(unit), Some(bucket)) = (record.excess_unit(), state.bucket_mut()) {
+            *bucket = TokenBucketState::from_excess_numbers(limit, unit, record.numbers());
+        }
+        Some(state)
     }
 
     /// The state of a key without any charge.
@@ -65,6 +69,10 @@ impl<'a> SlotState<'a> {
 
     /// The record of this state. Call under the slot's lock.
     pub(crate) fn into_record(self, limit: &Limit, tag: u32, arena: &Arena) -> SlotRecord {
+        if let Some(bucket) = self.bucket().filter(|bucket| bucket.excess > 0) {
+            let (unit, numbers) = bucket.to_excess_numbers(limit);
+            return SlotRecord::with_excess(numbers, unit, tag);
+        }
         match (self.to_numbers(), self) {
             (Some(numbers), _) => SlotRecord::of_numbers(numbers, tag),
             (None, State::Log(SlotLog::InArena(log))) => arena.close(limit, tag, log),
@@ -118,5 +126,8 @@ impl Strategy for SlotLog<'_> {
     }
     fn renumber(&mut self, old: &Limit, new: &Limit, now: Micros) {
         dispatch!(self, state => state.renumber(old, new, now));
+    }
+    fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
+        dispatch!(self, state => state.fresh_after(limit, now))
     }
 }

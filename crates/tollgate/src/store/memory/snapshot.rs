@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry};
-use crate::algorithm::{Algorithm, LimitStateKind, State, sliding_window_log};
+use crate::algorithm::token_bucket::ExcessUnit;
+use crate::algorithm::{Algorithm, LimitStateKind, State, Strategy, sliding_window_log};
 use crate::limit::calendar::RestoredCalendar;
 use crate::limit::{Align, Calendar, CalendarUnit, Limit, OnChange, Precision};
 use crate::time::{MAX_EXACT, Micros};
@@ -38,6 +39,8 @@ use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
 const VERSION: u64 = 2;
+/// The bit of a state's tag above which the unit of its excess is written; 0 if there is none.
+const EXCESS_SHIFT: u32 = 32;
 
 /// Result of restoring a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,7 +187,7 @@ impl MemoryStore {
                 self.write_state(seen.key, seen.record(), bytes);
                 let whole = slot.is_unchanged(&seen);
                 if whole && worth != StateWorth::Fresh {
-                    tags.insert(seen.record().tag);
+                    tags.insert(seen.record().numbers_tag());
                     break;
                 }
                 bytes.0.truncate(start);
@@ -197,12 +200,13 @@ impl MemoryStore {
     }
 
     fn write_state(&self, key: u64, record: SlotRecord, bytes: &mut SnapshotWriter) {
-        let log = self.numbers.with_limit(record.tag, |limit| {
+        let log = self.numbers.with_limit(record.numbers_tag(), |limit| {
             let limit = limit.filter(|limit| limit.kind == LimitStateKind::Log)?;
             self.arena.open(limit, record)
         });
         bytes.number(key);
-        bytes.number(record.tag.into());
+        let excess = record.excess_unit().map_or(0, |unit| 1 + unit as u64);
+        bytes.number(u64::from(record.numbers_tag()) | excess << EXCESS_SHIFT);
         bytes.number(record.mark);
         let Some(log) = log else {
             bytes.number(record.a);
@@ -444,8 +448,13 @@ impl<'a> SnapshotReader<'a> {
             return Ok(None);
         }
         let unknown = SnapshotError::Damaged("a state of an unknown limit");
-        let (tag, limit) = limits.get(&self.number()?).ok_or(unknown)?;
-        Ok(Some((key, self.state(limit, *tag, store)?)))
+        let word = self.number()?;
+        let (tag, limit) = limits.get(&(word & ((1 << EXCESS_SHIFT) - 1))).ok_or(unknown)?;
+        let tag = match word >> EXCESS_SHIFT {
+            0 => *tag,
+            unit => SlotRecord::tag_with_excess(*tag, ExcessUnit::ALL[(unit - 1) as usize & 1]),
+        };
+        Ok(Some((key, self.state(limit, tag, store)?)))
     }
 
     fn keyed_block(&mut self) -> Result<Option<(u64, SlotRecord)>, SnapshotError> {
@@ -469,7 +478,7 @@ impl<'a> SnapshotReader<'a> {
         let mark = self.exact()?;
         if limit.kind != LimitStateKind::Log {
             let record = SlotRecord { mark, a: self.exact()?, b: self.exact()?, tag };
-            let state: Option<State> = State::from_numbers(limit, record.numbers());
+            let state = SlotState::from_record(limit, record, &store.arena);
             let possible = state.is_some_and(|state| state.is_possible(limit));
             let impossible = SnapshotError::Damaged("an impossible state");
             return if possible { Ok(record) } else { Err(impossible) };
