@@ -12,6 +12,7 @@ mod worked_cases;
 
 mod acl;
 mod apart;
+mod changed_numbers;
 mod conformance;
 mod equal;
 mod future_sizes;

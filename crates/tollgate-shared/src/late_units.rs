@@ -43,7 +43,7 @@ fn charge(limit: &Limit, state: &mut State, late: LateUnits, at: Micros, now: Mi
     if state.mark() <= at.as_u64() {
         // Nobody has charged since: exactly as it would have been.
         charge(limit, state, units, at);
-        return !algorithm::judge(limit, state, 0, now).reset_after.is_zero();
+        return !algorithm::fresh_after(limit, state, now).is_zero();
     }
     match state {
         State::Window(window) => charge_window(limit, window, units, at),

@@ -42,10 +42,16 @@
 //!   60 used of 100  →  20 used of 20, excess 40  →  60 used of 100
 //! ```
 
+mod excess;
+
+use excess::{storable, ticks_of_other_numbers};
+
 use super::{CompactState, ServedInstant, Strategy, TakenState, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
+
+pub(crate) use excess::ExcessUnit;
 
 /// The longest debt that is stored, in microseconds: about 142 years. A full bucket is at most 100
 /// years.
@@ -118,17 +124,6 @@ impl TokenBucketState {
     }
 }
 
-/// The ticks that are stored for `ticks`, one of these two numbers of a state. A record has no room for both
-/// if they are large: then they are rounded up to whole microseconds of refill.
-#[inline]
-fn storable(limit: &Limit, ticks: u128, debt: u128, excess: u128) -> u128 {
-    if excess == 0 || debt.max(excess) <= u128::from(MAX_EXACT) {
-        return ticks;
-    }
-    let whole = limit.bucket.by_drain.ceil(ticks) * u128::from(limit.bucket.drain);
-    whole.min(max_debt(&limit.bucket))
-}
-
 /// The largest debt that is stored, in ticks: the largest that every store can count exactly.
 #[inline]
 pub(crate) fn max_debt(bucket: &BucketNumbers) -> u128 {
@@ -186,51 +181,6 @@ impl RefillTime {
         let mut state = TokenBucketState { mark, ..TokenBucketState::default() };
         state.set_debt(limit, ticks);
         Some(state)
-    }
-}
-
-/// The unit in which a record of two numbers holds debt and excess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExcessUnit {
-    /// Ticks: exact.
-    Ticks,
-    /// Microseconds of refill: if there are too many ticks for a record.
-    Micros,
-}
-
-impl ExcessUnit {
-    pub(crate) const ALL: [ExcessUnit; 2] = [ExcessUnit::Ticks, ExcessUnit::Micros];
-}
-
-impl TokenBucketState {
-    /// Mark, debt and excess of a state with excess, and the unit of the latter two.
-    pub(crate) fn to_excess_numbers(self, limit: &Limit) -> (ExcessUnit, [u64; 3]) {
-        let both = [self.debt(limit), self.excess];
-        match both.map(u64::try_from) {
-            [Ok(debt), Ok(excess)] if debt.max(excess) <= MAX_EXACT => {
-                (ExcessUnit::Ticks, [self.mark, debt, excess])
-            }
-            _ => {
-                let [debt, excess] = both.map(|ticks| limit.bucket.by_drain.ceil(ticks) as u64);
-                (ExcessUnit::Micros, [self.mark, debt, excess])
-            }
-        }
-    }
-
-    /// The state of [`TokenBucketState::to_excess_numbers`].
-    pub(crate) fn from_excess_numbers(
-        limit: &Limit,
-        unit: ExcessUnit,
-        [mark, debt, excess]: [u64; 3],
-    ) -> TokenBucketState {
-        let ticks = |number: u64| match unit {
-            ExcessUnit::Ticks => u128::from(number),
-            ExcessUnit::Micros => u128::from(number) * u128::from(limit.bucket.drain),
-        };
-        let excess = ticks(excess).min(max_debt(&limit.bucket));
-        let mut state = TokenBucketState { mark, excess, ..TokenBucketState::default() };
-        state.set_debt(limit, ticks(debt));
-        state
     }
 }
 
@@ -475,13 +425,6 @@ impl Strategy for TokenBucketState {
         let (debt, served) = self.debt_at(limit, now);
         ticks_to_wait(limit, debt + self.excess_at(limit, served), served)
     }
-}
-
-/// As many units in the ticks of other numbers, rounded up to a whole tick.
-fn ticks_of_other_numbers(ticks: u128, old: &BucketNumbers, new: &BucketNumbers) -> u128 {
-    let (units, part) = old.by_unit.div_rem(ticks);
-    let part = u128::from(part) * u128::from(new.unit);
-    units * u128::from(new.unit) + part.div_ceil(u128::from(old.unit))
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub enum Precision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnChange {
     /// Used units stay used: 40 left of 100 becomes 140 left of 200, and none of 20. Windows,
-    /// counters and logs keep their counts whatever the numbers are; a bucket that grants units
-    /// under a smaller capacity first drops use above it.
+    /// counters and logs keep their counts whatever the numbers are. A bucket does not count use above a
+    /// smaller capacity; it remembers such use, and a larger capacity counts it again.
     #[default]
     Keep,
     /// All keys start fresh.

@@ -351,7 +351,8 @@ impl KeyModel for AlgorithmModel {
         self.follow_clock_jump(now.as_u64().into());
         let at = self.mark.max(now.as_u64().into());
         let (left, old) = (self.remaining(at), self.capacity);
-        let usage = if self.kind == ModelKind::Bucket { self.in_use(at) + self.level(at).1 } else { 0 };
+        let usage =
+            if self.kind == ModelKind::Bucket { self.in_use(at) + self.level(at).1 } else { 0 };
         let mut renumbered = AlgorithmModel::fresh(new, Micros::new(at as u64));
         let capacity = renumbered.capacity;
         let used = match new.on_change() {
