@@ -39,6 +39,8 @@ pub(crate) struct Flags {
     pub(crate) rules: Vec<PathBuf>,
 
     /// One limit for each caller instead of rules: 100/minute, "100/minute burst 20"
+    ///
+    /// Without a burst it is a sliding window counter, an estimate. For a hard bound write a rule with an algorithm.
     #[arg(
         long,
         value_name = "RATE",

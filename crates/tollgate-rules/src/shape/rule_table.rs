@@ -296,7 +296,7 @@ pub(super) static LIMIT_FIELDS: ShapeObject = object(
         field(
             "algorithm",
             ALGORITHM,
-            "The algorithm. The default is token_bucket with a burst, and sliding_window_counter without.",
+            "The algorithm. The default is token_bucket with a burst, and sliding_window_counter, an estimate, without.",
             "algorithm: token_bucket",
         ),
         field(
