@@ -6,6 +6,7 @@
 
 mod condition;
 mod context;
+mod cors;
 mod cost;
 mod gateway;
 mod identify;
@@ -371,9 +372,7 @@ impl RulesFiles<'_, '_> {
 
     /// Reports settings that two files have: they apply to the rules of all files.
     fn check_sections_once(&self) {
-        for field in
-            ["identify", "tiers", "rate_limits.tiers", "rate_limits.default", "headers", "log_keys"]
-        {
+        for field in SECTIONS_ONCE {
             let (outer, inner) = field.split_once('.').map_or((None, field), |(a, b)| (Some(a), b));
             let find = |root: &YamlNode| -> Option<Span> {
                 let map = outer.map_or(Some(root), |outer| root.get(outer))?;
@@ -391,6 +390,18 @@ impl RulesFiles<'_, '_> {
         }
     }
 }
+
+/// Sections that only one file may have.
+const SECTIONS_ONCE: [&str; 8] = [
+    "identify",
+    "tiers",
+    "rate_limits.tiers",
+    "rate_limits.default",
+    "headers",
+    "log_keys",
+    "preflights",
+    "cors",
+];
 
 /// Reports a file that mixes the short form and the full one.
 fn check_forms(context: CompileContext<'_>, root: &YamlNode) {

@@ -33,6 +33,8 @@ pub struct Facts<'a> {
     pub api_key: Option<&'a str>,
     /// Header fields, asked for only by rules that need them.
     pub headers: Option<&'a dyn Headers>,
+    /// True if a browser sent the request on its own, before one of another site: a CORS preflight.
+    pub is_preflight: bool,
     /// The length of the request's body.
     pub request_bytes: Option<u64>,
     /// Numbers in the request's JSON body, for rules that [need](crate::RuleSet::request_json_reader) them.

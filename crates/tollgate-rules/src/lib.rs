@@ -116,6 +116,7 @@ pub mod problem;
 
 pub mod import;
 
+mod cors;
 mod event_stream;
 mod lints;
 mod missing_facts;
@@ -130,6 +131,7 @@ pub mod yaml;
 pub use answer::{Answer, JudgedLimit, Policies};
 pub use changes::Changes;
 pub use compile::{Compilation, compile};
+pub use cors::CorsSettings;
 pub use descriptors::{
     CurrentLimit, Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError,
     Hits, StatedLimit, Status, Unit,

@@ -50,7 +50,11 @@ fn check_condition(written: &WrittenRule<'_>, condition: &Condition, tiers: &[Bo
     collect_tiers(condition, &mut unknown);
     for name in unknown {
         if !tiers.is_empty() && !tiers.iter().any(|tier| **tier == *name) {
-            let Problem { message, hint } = unknown_tier(name, tiers.iter().map(|tier| &**tier));
+            let Problem { message, hint } = unknown_tier(
+                name,
+                tiers.iter().map(|tier| &**tier),
+                &written.context.shared.suggestions,
+            );
             let message = format!("the `match` of the rule `{}`: {message}", written.rule.name);
             written.context.warn(written.name_span, Problem { message, hint });
         }

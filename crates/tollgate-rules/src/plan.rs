@@ -295,6 +295,11 @@ impl<'a> RequestPlan<'a> {
         // The spellings of the path for which a rule with a condition is enforced.
         let mut covered = 0;
         let mut fallbacks = false;
+        let spares = facts.facts.is_preflight && explicit_cost != Some(0);
+        if spares && rules.settings().preflights_pass {
+            // A peek looks at all rules: it finds the blocks that preflights do not pass.
+            selected.retain(|one| rules.rule_at(one.rule).names_method("OPTIONS"));
+        }
         for one in &selected {
             if one.is_fallback {
                 fallbacks = true;

@@ -67,6 +67,15 @@ impl Rule {
         self.key.has_host() || self.condition.as_ref().is_some_and(|when| when.has(&is_host))
     }
 
+    /// Returns true if the condition names this method, in capitals.
+    pub(crate) fn names_method(&self, method: &str) -> bool {
+        let names = |one: &Condition| match one {
+            Condition::Method(methods) => methods.iter().any(|named| **named == *method),
+            _ => false,
+        };
+        self.condition.as_ref().is_some_and(|condition| condition.has(&names))
+    }
+
     /// A rule that applies to everything and is enforced; the rest is as a file without the fields
     /// means it.
     pub fn new(name: &str, key: KeyTemplate, limits: TierLimits) -> Rule {

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use tollgate::headers::Dialect;
 use tollgate::{Algorithm, KeyBuf, Micros};
 
+use crate::cors::CorsSettings;
 use crate::facts::Facts;
 use crate::gateway_settings::GatewaySettings;
 use crate::identify::Identify;
@@ -207,6 +208,10 @@ pub struct RuleSettings {
     pub dialects: Vec<Dialect>,
     /// True if logs may show keys in the clear.
     pub log_keys_plain: bool,
+    /// True if CORS preflights pass rules that do not name their method.
+    pub preflights_pass: bool,
+    /// The web pages that may read the gateway's own responses.
+    pub cors: Option<Arc<CorsSettings>>,
     /// Upstreams and routes of the gateway.
     pub gateway: Arc<GatewaySettings>,
 }
@@ -219,6 +224,8 @@ impl Default for RuleSettings {
             exempt_users: HashSet::new(),
             dialects: Dialect::DEFAULT.into(),
             log_keys_plain: false,
+            preflights_pass: false,
+            cors: None,
             gateway: Arc::default(),
         }
     }

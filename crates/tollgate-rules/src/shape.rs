@@ -217,18 +217,19 @@ impl ShapeChecker<'_> {
     }
 
     fn unknown_field(&mut self, key: &str, span: Span, object: &ShapeObject) {
-        let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
+        let problem = Problem::new(format!("there is no field `{key}` in {}", object.noun));
         // Later errors are not shown, and comparing takes time.
-        let seen = self.diagnostics.len() < MAX_SHOWN;
+        if self.diagnostics.len() >= MAX_SHOWN {
+            return self.error(span, problem);
+        }
+        let names: Vec<&str> = object.fields.iter().map(|field| field.name).collect();
         let misplaced = misplaced::advice(object, key);
-        let meant = || seen.then(|| object.suggest(key)).flatten();
-        let hint = misplaced.unwrap_or_else(|| match (meant(), &names[..]) {
+        let hint = misplaced.unwrap_or_else(|| match (object.suggest(key), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
             (None, [only]) => format!("its only field is `{only}`"),
             (None, all) => format!("it has the fields {}", all.join(", ")),
         });
-        let problem = format!("there is no field `{key}` in {}", object.noun);
-        self.error(span, Problem::new(problem).hint(hint));
+        self.error(span, problem.hint(hint));
     }
 
     fn value(
@@ -334,7 +335,10 @@ impl ShapeChecker<'_> {
         // A part of a name, such as `log`, is meant to be that name if there is only one.
         let mut longer = words.iter().copied().filter(|word| text.len() > 2 && word.contains(text));
         let part = longer.next().filter(|_| longer.next().is_none());
-        let hint = match part.or_else(|| suggest(text, words.iter().copied())) {
+        // Later errors are not shown, and comparing takes time.
+        let seen = self.diagnostics.len() < MAX_SHOWN;
+        let near = || seen.then(|| suggest(text, words.iter().copied())).flatten();
+        let hint = match part.or_else(near) {
             Some(word) => format!("did you mean `{word}`? It can be: {all}"),
             None => format!("it can be: {all}"),
         };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_LENGTH, ORIGIN};
 use http::{Method, Response, request, response};
 use tollgate::headers::Dialect;
 use tower_layer::Layer;
@@ -155,7 +155,8 @@ impl RateLimitLayer {
     }
 
     /// Counts CORS preflights like any other request. By default they pass: browsers send them on their own, and a
-    /// refused preflight looks like a missing permission.
+    /// refused preflight looks like a missing permission. A gatekeeper whose rules say `preflights: pass` lets them by
+    /// nevertheless, except past a block, a ban or a rule that names OPTIONS.
     #[must_use]
     pub fn limit_preflights(self) -> RateLimitLayer {
         self.with(|config| config.limits_preflights = true)
@@ -356,6 +357,17 @@ impl fmt::Debug for LayerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LayerConfig").field("number", &self.number).finish_non_exhaustive()
     }
+}
+
+/// Marks a request that has a body, in its extensions: browsers send no body with a CORS preflight, so it is none. For servers
+/// that know of a body without `Content-Length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriesBody;
+
+/// Returns true for a CORS preflight request without a body, as browsers send it.
+pub(crate) fn is_bodiless_preflight(head: &request::Parts) -> bool {
+    let has_length = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    is_preflight(head) && !has_length && head.extensions.get::<CarriesBody>().is_none()
 }
 
 /// Returns true for a CORS preflight request.

@@ -88,7 +88,7 @@ pub use gate::{Gate, GateAnswer, GateRequest};
 pub use inner_fields::InnerLimitFields;
 pub use key::KeyFrom;
 pub use keyed_gate::{KeyedGate, WithoutKey};
-pub use layer::{PeerAddr, RateLimitLayer};
+pub use layer::{CarriesBody, PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
 pub use request_body::{ReplayedBody, RequestBodyLayer};
 #[cfg(feature = "rules")]

@@ -35,6 +35,7 @@ use crate::gate::{
     GateRequest, GateVerdict, PieceAnswer, PieceTurn, RequestBodyReader, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
+use crate::layer::is_bodiless_preflight;
 use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
 
@@ -119,6 +120,9 @@ async fn decide<S: InfallibleStore + 'static, C: Clock + 'static>(
         Err(header) => return question.ambiguous_header(header),
     };
     let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+    if let Some(refused) = blocked_preflight(gatekeeper, question, facts, now).await {
+        return refused.warning(warning);
+    }
     let ask = Ask { facts, cost: question.cost, cannot_wait: true, ..Ask::default() };
     let read = gatekeeper.clock_instant(now);
     let reserved = gatekeeper.admit_by(rules, &ask, question.settles, read).await;
@@ -138,11 +142,30 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
         Err(header) => return Ok(question.ambiguous_header(header)),
     };
     let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+    if let Some(refused) = blocked_preflight(gatekeeper, question, facts, now).await {
+        return Ok(refused.warning(warning));
+    }
     let ask = Ask { facts, cost: question.cost, ..Ask::default() };
     let patience = || question.patience().unwrap_or_default();
     let (settles, read) = (question.settles, gatekeeper.clock_instant(now));
     let reserved = gatekeeper.admit_or_queue(rules, &ask, settles, &patience, read).await?;
     Ok(verdict(gatekeeper, question, reserved, Some(sleep)).warning(warning))
+}
+
+/// Refuses a CORS preflight that a block stops, although no rule counts it. A peek finds the blocks of all rules.
+async fn blocked_preflight<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: &Arc<Gatekeeper<S, C>>,
+    question: &GateRequest,
+    facts: Facts<'_>,
+    now: Micros,
+) -> Option<GateVerdict> {
+    let rules = gatekeeper.rules();
+    if !facts.is_preflight || !rules.settings().preflights_pass {
+        return None;
+    }
+    let ask = Ask { facts, cost: Some(0), cannot_wait: true, ..Ask::default() };
+    let answer = gatekeeper.peek_by(rules, &ask, gatekeeper.clock_instant(now)).await;
+    (!answer.allowed()).then(|| tell(question, &answer))
 }
 
 /// Decides about a queued request when it is its turn.
@@ -264,6 +287,7 @@ fn facts<'a>(
         tier: identity.tier.as_deref(),
         api_key: identity.api_key.as_deref(),
         headers: Some(fields as &dyn Headers),
+        is_preflight: is_bodiless_preflight(head),
         request_bytes: estimates_costs.then(|| content_length(head)).flatten(),
         request_json: estimates_costs.then(|| head.extensions.get::<RequestJson>()).flatten(),
         ..Facts::default()

@@ -130,7 +130,10 @@ impl Http1Connection {
         if fields.contains_key(TRANSFER_ENCODING) && fields.contains_key(CONTENT_LENGTH) {
             return Err(SendFailure { error: ForwardError::InvalidResponse, unsent: None });
         }
-        let (head, incoming) = response.into_parts();
+        let (mut head, incoming) = response.into_parts();
+        if !merge_lengths(&mut head.headers) {
+            return Err(SendFailure { error: ForwardError::InvalidResponse, unsent: None });
+        }
         let server = exchange.number();
         let mut body = Http1Body { incoming, connection: Some((self, sent)), exchange };
         let body = match body.incoming.is_end_stream() {
@@ -142,6 +145,26 @@ impl Http1Connection {
         };
         Ok(ForwardedResponse { response: Response::from_parts(head, body), server, tunnel: None })
     }
+}
+
+/// Makes one `Content-Length` of several that are equal (RFC 9110, section 8.6). Returns false if they differ, or are no
+/// numbers: hyper looks at those of responses with a body only.
+fn merge_lengths(fields: &mut HeaderMap) -> bool {
+    let mut lines = fields.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    let Some(first) = lines.next() else { return true };
+    let has_several = lines.next().is_some() || first.contains(&b',');
+    let lines = || fields.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    let items =
+        || lines().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let one = items().next().unwrap_or_default();
+    let is_number = !one.is_empty() && one.iter().all(u8::is_ascii_digit);
+    if !is_number || items().any(|other| other != one) {
+        return false;
+    }
+    if has_several && let Ok(length) = HeaderValue::from_bytes(one) {
+        fields.insert(CONTENT_LENGTH, length);
+    }
+    true
 }
 
 /// The fields that an HTTP/1.1 connection needs and that were not there.
@@ -226,5 +249,38 @@ impl Http1Body {
 
     pub(super) fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_lengths_become_one_and_others_are_invalid() {
+        // Lines | the one line, or an error
+        let rows: [(&[&'static str], Option<&[&str]>); 9] = [
+            (&[], Some(&[])),
+            (&["5"], Some(&["5"])),
+            (&["5", "5"], Some(&["5"])),
+            (&["5, 5"], Some(&["5"])),
+            (&["5,5", "5"], Some(&["5"])),
+            (&["5", "6"], None),
+            (&["5, 6"], None),
+            (&["5,"], None),
+            (&["+5"], None),
+        ];
+        for (lines, want) in rows {
+            let mut fields = HeaderMap::new();
+            for line in lines {
+                fields.append(CONTENT_LENGTH, HeaderValue::from_static(line));
+            }
+            let is_clear = merge_lengths(&mut fields);
+            let left: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
+            assert_eq!(is_clear, want.is_some(), "{lines:?}");
+            if let Some(want) = want {
+                assert_eq!(left, want, "{lines:?}");
+            }
+        }
     }
 }

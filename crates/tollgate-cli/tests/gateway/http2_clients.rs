@@ -11,12 +11,12 @@ use tokio::runtime::{self, Runtime};
 use super::applications::RecordingApplication;
 use super::gateway_process::{COUNTING_RULES, GatewayProcess};
 
-fn current_thread_runtime() -> Runtime {
+pub(super) fn current_thread_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// Opens a connection, which lives in the background.
-async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+pub(super) async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.expect("the listener is open");
     stream.set_nodelay(true).expect("a socket");
     let (sender, connection) = client::handshake(stream).await.expect("HTTP/2");

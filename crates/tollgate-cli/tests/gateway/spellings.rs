@@ -42,8 +42,9 @@ fn uvicorn_serves_what_was_counted() {
 
 #[test]
 fn node_serves_what_was_counted() {
-    let (app, by_url) = start_node();
+    let (app, by_url, by_parse) = start_node();
     compare("node by URL", by_url);
+    compare("node by its older parser", by_parse);
     compare("node by target", app.address());
 }
 

@@ -28,7 +28,7 @@ rules:
 ";
 
 /// Targets that were tricks once, or stand for a family of them.
-const TRICKS: [&str; 24] = [
+const TRICKS: [&str; 27] = [
     "/login",
     "/api/health",
     "/api/report%2F..%2Fhealth",
@@ -53,6 +53,9 @@ const TRICKS: [&str; 24] = [
     "/pair/a/b%2F..",
     "/login#/../x",
     "/%6cogin",
+    "//u@h/api/../.",
+    "//u@h/search/../x",
+    "/\\u:p@h:80/api/./../login",
 ];
 
 /// Parts of generated targets: separators between two names, and the names.
@@ -166,22 +169,23 @@ fn uvicorn_and_starlette() {
     compare("uvicorn", start_uvicorn().address());
 }
 
-/// Routes on Node, found by the target, and the address where they are found by the URL.
-pub(crate) fn start_node() -> (ProxyProcess, SocketAddr) {
-    let (by_url, by_target) = (free_address(), free_address());
+/// Routes on Node, found by the target, and the addresses where they are found by the URL and by Node's older parser.
+pub(crate) fn start_node() -> (ProxyProcess, SocketAddr, SocketAddr) {
+    let [by_url, by_target, by_parse] = [(); 3].map(|()| free_address());
     let app = ProxyProcess::program("node", by_target, |_| {
         let mut command = Command::new("node");
-        command.arg(beside("spellings_app.js"));
-        command.args([by_url, by_target].map(|address| address.port().to_string()));
+        command.arg("--no-deprecation").arg(beside("spellings_app.js"));
+        command.args([by_url, by_target, by_parse].map(|address| address.port().to_string()));
         command
     });
-    (app, by_url)
+    (app, by_url, by_parse)
 }
 
 #[test]
-fn node_by_url_and_by_target() {
-    let (app, by_url) = start_node();
+fn node_by_url_and_by_target_and_by_its_older_parser() {
+    let (app, by_url, by_parse) = start_node();
     compare("node by URL", by_url);
+    compare("node by its older parser", by_parse);
     compare("node by target", app.address());
 }
 

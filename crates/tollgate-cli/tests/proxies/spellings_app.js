@@ -1,6 +1,7 @@
 // Routes on Node, the body naming the route: on the first port found by the `URL` that is made of the
-// target, on the second by the target as it is. Arguments: two ports.
+// target, on the second by the target as it is, on the third by Node's older parser. Arguments: three ports.
 const http = require("http");
+const { parse } = require("url");
 
 function route(path) {
   if (path === "/login") return "login";
@@ -26,3 +27,4 @@ function serve(port, pathOf) {
 
 serve(process.argv[2], (target) => new URL(target, "http://localhost").pathname);
 serve(process.argv[3], (target) => target.split("?")[0]);
+serve(process.argv[4], (target) => parse(target).pathname ?? "");

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
 use crate::source::{NamedFile, Source};
-use crate::suggest::suggest;
+use crate::suggest::SuggestionBudget;
 use crate::yaml::YamlNode;
 
 /// The most globs and regular expressions of all files together. One takes up to 256 KiB and a
@@ -42,6 +42,7 @@ pub(crate) struct CompileState<'s> {
     expressions: Cell<usize>,
     wildcards: Cell<usize>,
     limits: Cell<usize>,
+    pub(crate) suggestions: SuggestionBudget,
 }
 
 impl<'s> CompileState<'s> {
@@ -129,7 +130,7 @@ impl CompileContext<'_> {
         otherwise: impl FnOnce() -> String,
     ) -> String {
         let seen = self.shared.diagnostics.borrow().len() < MAX_SHOWN;
-        let name = seen.then(|| suggest(given, known)).flatten();
+        let name = seen.then(|| self.shared.suggestions.suggest(given, known)).flatten();
         name.map_or_else(otherwise, |name| format!("did you mean `{name}`?"))
     }
 

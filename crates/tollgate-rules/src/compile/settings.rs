@@ -1,4 +1,4 @@
-//! The settings of a file beside its rules: `exempt`, `headers`, `log_keys`; the gateway's are in
+//! The settings of a file beside its rules: `exempt`, `headers`, `log_keys`, `preflights`, `cors`; the gateway's are in
 //! `gateway`.
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::yaml::YamlNode;
 
 use super::RulesFiles;
 use super::context::CompileContext;
-use super::gateway;
 use super::identify::identify;
 use super::tiers::WrittenTiers;
+use super::{cors, gateway};
 
 /// Reads all settings; what could not be read was reported.
 pub(super) fn read(files: &RulesFiles<'_, '_>, tiers: &WrittenTiers<'_>) -> RuleSettings {
@@ -36,6 +36,11 @@ pub(super) fn read(files: &RulesFiles<'_, '_>, tiers: &WrittenTiers<'_>) -> Rule
     }
     let log_keys = files.only_section("log_keys").and_then(|(_, node)| node.text());
     settings.log_keys_plain = log_keys == Some("plain");
+    let preflights = files.only_section("preflights").and_then(|(_, node)| node.text());
+    settings.preflights_pass = preflights == Some("pass");
+    if let Some((context, node)) = files.only_section("cors") {
+        settings.cors = cors::read(context, node).map(Arc::new);
+    }
     for file in &files.files {
         if let Some(node) = file.root.get("exempt") {
             exempt(files.context(file), node, &mut settings);

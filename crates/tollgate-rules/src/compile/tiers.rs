@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::Problem;
 use crate::diagnostic::Span;
-use crate::suggest::suggest;
+use crate::suggest::SuggestionBudget;
 use crate::tier::Multiplier;
 use crate::yaml::{YamlNode, YamlValue};
 
@@ -111,18 +111,27 @@ impl<'a> WrittenTiers<'a> {
         if self.list.is_empty() || self.list.iter().any(|tier| &*tier.name == name) {
             return;
         }
-        context.error(span, unknown_tier(name, self.list.iter().map(|tier| &*tier.name)));
+        let names = self.list.iter().map(|tier| &*tier.name);
+        context.error(span, unknown_tier(name, names, &context.shared.suggestions));
     }
 }
+
+/// Most tiers that a hint lists.
+const TIERS_NAMED_MAX: usize = 20;
 
 /// The problem of an unknown tier, with a suggestion or the list of tiers.
 pub(crate) fn unknown_tier<'n>(
     name: &str,
     known: impl Iterator<Item = &'n str> + Clone,
+    suggestions: &SuggestionBudget,
 ) -> Problem {
-    let hint = match suggest(name, known.clone()) {
+    let hint = match suggestions.suggest(name, known.clone()) {
         Some(tier) => format!("did you mean `{tier}`?"),
-        None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
+        None => {
+            let more = if known.clone().nth(TIERS_NAMED_MAX).is_some() { ", …" } else { "" };
+            let named = known.take(TIERS_NAMED_MAX).collect::<Vec<_>>().join(", ");
+            format!("there are: {named}{more}")
+        }
     };
     Problem::new(format!("there is no tier `{name}`")).hint(hint)
 }

@@ -90,7 +90,7 @@ const NORMAL: PathReading = PathReading {
 };
 
 /// All readings; the normal form first. `docs/guides/rules.md` says which servers they stand for.
-pub(super) const READINGS: [PathReading; 26] = [
+pub(super) const READINGS: [PathReading; 30] = [
     NORMAL,
     // Decoded segment by segment, never resolved: Go routers that use the raw path.
     PathReading { dots: DotSegments::Kept, ..NORMAL },
@@ -121,6 +121,22 @@ pub(super) const READINGS: [PathReading; 26] = [
         undecoded: true,
         backslash: Backslash::Slash,
         dots: DotSegments::ResolvedWithEmpty,
+        ..NORMAL
+    },
+    // Node's older parser, `url.parse`, takes what follows `//user@` for a host too, and resolves nothing.
+    PathReading { backslash: Backslash::Slash, dots: DotSegments::Kept, ..NORMAL },
+    PathReading { undecoded: true, backslash: Backslash::Slash, dots: DotSegments::Kept, ..NORMAL },
+    PathReading {
+        start: PathStart::AfterHost,
+        backslash: Backslash::Slash,
+        dots: DotSegments::Kept,
+        ..NORMAL
+    },
+    PathReading {
+        start: PathStart::AfterHost,
+        undecoded: true,
+        backslash: Backslash::Slash,
+        dots: DotSegments::Kept,
         ..NORMAL
     },
     // Servlets: Tomcat, Jetty, Undertow, as they are configured to accept `%2F` and `\`.
@@ -241,7 +257,8 @@ impl PathFeatures {
     pub(super) fn simplify(self, reading: PathReading) -> Option<PathReading> {
         let wanted = match reading.start {
             PathStart::Plain => true,
-            PathStart::AfterHost => self.host,
+            // Without dots there is nothing to resolve.
+            PathStart::AfterHost => self.host && (self.dots || reading.dots != DotSegments::Kept),
             PathStart::WithFragment => self.fragment,
         };
         // A host or a fragment may have anything in it.

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_servers_read_differently_has_all_their_spellings() {
-        let cases: [(&str, &[&str]); 31] = [
+        let cases: [(&str, &[&str]); 32] = [
             ("/api/login", &["/api/login"]),
             ("/api/login/", &["/api/login"]),
             ("/api//login", &["/api/login"]),
@@ -165,7 +165,8 @@ mod tests {
             ("/a//../b", &["/b", "/a/../b", "/a/b"]),
             ("//host/login", &["/host/login", "/login"]),
             ("/\\host/login", &["/%5Chost/login", "/host/login", "/login"]),
-            ("///host//login/../x", &["/host/x", "/host/login/../x", "/x"]),
+            ("///host//login/../x", &["/host/x", "/host/login/../x", "/x", "/login/../x"]),
+            ("//u@h/admin/../.", &["/u@h", "/u@h/admin/../.", "/", "/admin/../."]),
             ("/login#/../x", &["/login", "/login%23/../x"]),
             ("/login#x?y", &["/login", "/login%23x"]),
             ("/login?x#y", &["/login"]),
@@ -207,7 +208,13 @@ mod tests {
             ("/login%3Bx%5Cy", &["/login;x%5Cy", "/login%253Bx%5Cy", "/login;x/y", "/login"]),
             (
                 "/api/b/..\\y/../..\\login",
-                &["/api/b/..%5Clogin", "/api/b/..%5Cy/../..%5Clogin", "/login", "/api/login"],
+                &[
+                    "/api/b/..%5Clogin",
+                    "/api/b/..%5Cy/../..%5Clogin",
+                    "/login",
+                    "/api/b/../y/../../login",
+                    "/api/login",
+                ],
             ),
         ];
         for (raw, want) in cases {

@@ -1,7 +1,7 @@
 //! The table: every object and field of a rules file. What is inside a rule stands in `rule_table`,
 //! and the gateway's objects in `gateway_table`.
 
-use super::gateway_table::{ROUTE, UPSTREAMS};
+use super::gateway_table::{CORS, ROUTE, UPSTREAMS};
 use super::kinds::{
     CIDR, ENDPOINT_PATTERN, HEADER, INTEGER_MAX, LIMITS, MULTIPLIER, NAME, WORD, field, map,
     object, one_of, required,
@@ -63,6 +63,18 @@ pub(crate) static FILE: ShapeObject = object(
             ShapeKind::Choice(&["hashed", "plain"]),
             "The form of keys in logs: `hashed` (the default) or `plain`.",
             "log_keys: hashed",
+        ),
+        field(
+            "preflights",
+            ShapeKind::Choice(&["count", "pass"]),
+            "CORS preflights at the gateway: `count` (the default) treats them like any request; `pass` lets them by, except past a block, a ban or a rule that names OPTIONS.",
+            "preflights: pass",
+        ),
+        field(
+            "cors",
+            ShapeKind::Object(&CORS),
+            "The web pages that may read the responses that the gateway makes itself, such as refusals.",
+            "cors: { origins: [\"https://app.example\"], expose: true }",
         ),
         field(
             "upstreams",

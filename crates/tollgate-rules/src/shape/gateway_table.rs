@@ -13,6 +13,32 @@ const URLS: ShapeKind = ShapeKind::Either(&[
     ShapeKind::BoundedList("addresses", &URL, UpstreamSettings::ADDRESSES_MAX),
 ]);
 
+pub(super) static CORS: ShapeObject = object(
+    "cors",
+    "`cors`",
+    "The web pages that may read the responses that the gateway makes itself.",
+    &[
+        required(
+            "origins",
+            ShapeKind::Either(&[WORD, ShapeKind::List("origins", &WORD)]),
+            "The origins of the pages: scheme, host and port, or `*` for all.",
+            "origins: [\"https://app.example\"]",
+        ),
+        field(
+            "expose",
+            ShapeKind::Boolean,
+            "Let pages read the header fields of limits, such as Retry-After. The default is false.",
+            "expose: true",
+        ),
+        field(
+            "credentials",
+            ShapeKind::Boolean,
+            "Let pages send cookies with their requests. The default is false.",
+            "credentials: true",
+        ),
+    ],
+);
+
 pub(super) static UPSTREAMS: ShapeObject = map(
     "upstreams",
     "upstreams with their addresses",

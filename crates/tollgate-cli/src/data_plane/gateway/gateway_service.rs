@@ -14,13 +14,14 @@ use http::header::{CONNECTION, EXPECT, HeaderValue};
 use http::{Extensions, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use tollgate_tower::request_body::RequestBodyService;
-use tollgate_tower::{AdmissionGuard, RateLimit, WebSocketRules};
+use tollgate_tower::{AdmissionGuard, CarriesBody, RateLimit, WebSocketRules};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller_fields;
 use super::client_body::ClientBody;
 use super::client_response::{AnsweredRequest, ClientResponseBody};
+use super::cors_reply::CorsReply;
 use super::error_reply;
 use super::exchange::{Exchange, ResponseSummary, UnansweredExchange};
 use super::forwarded_fields::ForwardedValues;
@@ -113,11 +114,6 @@ impl GatewayService {
         }
     }
 
-    fn trusts_peer(&self) -> bool {
-        let rules = self.protocol.parts.gatekeeper.rules();
-        rules.settings().identify.trusts(self.client.peer)
-    }
-
     /// Checks a request, and begins it if it can be forwarded.
     fn first_step(
         &self,
@@ -130,8 +126,18 @@ impl GatewayService {
         // A client that expects `100 Continue` has sent nothing to discard.
         let must_discard = is_http2 && has_body && !head.headers.contains_key(EXPECT);
         let body = ClientBody::new(incoming, &exchange, must_discard);
+        if has_body {
+            head.extensions.insert(CarriesBody);
+        }
         match self.clean(&mut head, has_body) {
-            Err(problem) => RequestStep::Respond(error_reply::not_forwarded(problem)),
+            Err(problem) => {
+                let mut response = error_reply::not_forwarded(problem);
+                if problem == request_check::FRAMING && !is_http2 {
+                    // Nobody knows where the next request begins.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                RequestStep::Respond(response)
+            }
             Ok(upgrade) => {
                 let entered = exchange.enter();
                 head.extensions.insert(exchange);
@@ -208,7 +214,11 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         let version = request.version();
         let in_flight = InFlightRequest::begin(&self.client.activity, version);
         let (mut head, incoming) = request.into_parts();
-        let is_trusted = self.trusts_peer();
+        let rules = self.protocol.parts.gatekeeper.rules();
+        let is_trusted = rules.settings().identify.trusts(self.client.peer);
+        let cors = rules.settings().cors.as_deref();
+        let cors = cors.and_then(|settings| CorsReply::of(settings, &head.headers));
+        drop(rules);
         let id = request_id::name(&mut head.headers, is_trusted);
         let exchange = Exchange::begin(&self.protocol, &self.client, id, &head);
         let unanswered = UnansweredExchange::new(exchange.clone());
@@ -231,6 +241,9 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
             }
             response.headers_mut().insert(X_REQUEST_ID, exchange.id.clone());
             let summary = ResponseSummary::of(&response);
+            if let Some(cors) = cors.filter(|_| summary.code.is_some()) {
+                cors.write(response.headers_mut());
+            }
             response.body_mut().hold(AnsweredRequest { exchange, summary, in_flight });
             Ok(response)
         })

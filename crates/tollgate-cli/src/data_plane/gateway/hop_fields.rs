@@ -111,12 +111,22 @@ fn requested_upgrade(head: &request::Parts) -> Option<RequestedUpgrade> {
     if head.version != Version::HTTP_11 || !is_named || lines.next().is_some() {
         return None;
     }
-    let is_http = |protocol: &str| {
-        let name = protocol.split('/').next().unwrap_or_default();
-        ["h2c", "http", "tls"].iter().any(|http| name.eq_ignore_ascii_case(http))
-    };
-    let is_other = list_items(protocols).next().is_some() && !list_items(protocols).any(is_http);
+    let is_other =
+        list_items(protocols).next().is_some() && list_items(protocols).all(is_other_protocol);
     is_other.then(|| RequestedUpgrade(protocols.clone()))
+}
+
+/// Returns true for the name of a protocol, with or without a version, that is not HTTP. Servers may find `h2c` in what is not a
+/// name: in quotes, or among several words.
+fn is_other_protocol(protocol: &str) -> bool {
+    let (name, version) = protocol.split_once('/').unwrap_or((protocol, "1"));
+    let is_token = |text: &str| {
+        let is_letter =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        !text.is_empty() && text.bytes().all(is_letter)
+    };
+    let is_http = ["h2c", "h2", "http", "tls"].iter().any(|http| name.eq_ignore_ascii_case(http));
+    is_token(name) && is_token(version) && !is_http
 }
 
 fn is_trailers(item: &str) -> bool {
@@ -213,6 +223,13 @@ mod tests {
             (http11, "upgrade", "h2c", true, Ok(false)),
             (http11, "upgrade", "websocket, H2C", false, Ok(false)),
             (http11, "upgrade", "HTTP/2.0", false, Ok(false)),
+            (http11, "upgrade", "\"h2c\"", false, Ok(false)),
+            (http11, "upgrade", "h2c websocket", false, Ok(false)),
+            (http11, "upgrade", "websocket h2c", false, Ok(false)),
+            (http11, "upgrade", "websocket;h2c", false, Ok(false)),
+            (http11, "upgrade", "websocket, (h2c)", false, Ok(false)),
+            (http11, "upgrade", "websocket/", false, Ok(false)),
+            (http11, "upgrade", "websocket/13", false, Ok(true)),
             (http11, "upgrade", "TLS/1.0", false, Ok(false)),
             (http11, "upgrade", "", false, Ok(false)),
             (http11, "close", "websocket", false, Ok(false)),

@@ -11,6 +11,7 @@ pub(crate) mod access_log;
 mod caller_fields;
 mod client_body;
 mod client_response;
+mod cors_reply;
 mod error_reply;
 mod exchange;
 mod forwarded_fields;
@@ -78,6 +79,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
+        .limit_preflights()
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .on_wait(|head| Exchange::of(&head.extensions).leave_place())
         .background(|settlement| {

@@ -45,7 +45,8 @@ const HOST_COUNT: RequestProblem =
 const HOST_VALUE: RequestProblem = RequestProblem::malformed(
     "The host of the request is not valid, or there are two that differ.",
 );
-const FRAMING: RequestProblem =
+/// A body whose end servers may find at different places.
+pub(super) const FRAMING: RequestProblem =
     RequestProblem::malformed("The length of the body is not stated clearly.");
 
 /// Checks the head of a request. `has_body` says if a body may follow.
