@@ -15,7 +15,7 @@ use crate::telemetry::Logs;
 use crate::top::{CountedRequest, TopCallers, TopEntry, TopOrder};
 
 /// Reasons for refusals, in the order of the counters.
-pub(crate) const REASONS: [Refusal; 7] = Refusal::ALL;
+pub(crate) const REASONS: [Refusal; Refusal::ALL.len()] = Refusal::ALL;
 
 /// Index of the counter of allowed requests.
 const ALLOWED: usize = REASONS.len();

@@ -192,7 +192,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Replaces all rules. Nothing waits: requests in progress end under the version they began
-    /// with. Counts stay for limits that stay; so do overrides set at run time, and the tallies of
+    /// with, and those that wait their turn are decided by the new one. Counts stay for limits that stay; so do overrides set at run time, and the tallies of
     /// rules that keep their name.
     pub fn replace(&self, mut rules: RuleSet) -> Changes {
         let mut overrides = self.lock_overrides();
@@ -205,6 +205,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         self.rules.store(Arc::new(rules));
         self.store.limits_changed();
+        self.waiting.free_all();
         changes
     }
 
@@ -222,6 +223,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
         *overrides = changed;
         self.store.limits_changed();
+        self.waiting.free_all();
         Ok(done)
     }
 

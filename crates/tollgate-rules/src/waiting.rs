@@ -16,6 +16,7 @@
 //! bottleneck_queues.rs the queues, and who may try
 //! decision_watch.rs    clients that leave while a store decides
 //! departures.rs        admitted requests that a limit with `queue: true` delays
+//! wait_budget.rs        who would wait in vain
 //! wait_tally.rs        counts by rule
 //! ```
 
@@ -24,6 +25,7 @@ mod bottleneck_queues;
 mod decision_watch;
 mod departures;
 mod head_timer;
+mod wait_budget;
 mod wait_tally;
 mod waiting_request;
 
@@ -86,6 +88,14 @@ impl WaitingTables {
     pub(crate) fn free(&self, bottlenecks: impl IntoIterator<Item = BottleneckId>) {
         if self.queues.anybody_waits() {
             bottlenecks.into_iter().for_each(|one| self.queues.free(one));
+        }
+    }
+
+    /// Lets the heads of all queues try again, because rules have changed.
+    #[cold]
+    pub(crate) fn free_all(&self) {
+        if self.queues.anybody_waits() {
+            self.queues.free_all();
         }
     }
 

@@ -172,22 +172,35 @@ async fn blocked_preflight<S: InfallibleStore + 'static, C: Clock + 'static>(
 async fn wait_for_turn<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: Arc<Gatekeeper<S, C>>,
     question: GateRequest,
-    queued: WaitingRequest,
+    mut queued: WaitingRequest,
     sleep: Arc<SleepFn>,
 ) -> (GateRequest, GateVerdict) {
     question.tell_wait();
+    loop {
+        match turn_of(&gatekeeper, &question, queued, &sleep).await {
+            Ok(verdict) => return (question, verdict),
+            Err(rejudged) => queued = rejudged,
+        }
+    }
+}
+
+/// Decides about a queued request by the rules that it waits under. `Err` if they are replaced meanwhile.
+async fn turn_of<S: InfallibleStore + 'static, C: Clock + 'static>(
+    gatekeeper: &Arc<Gatekeeper<S, C>>,
+    question: &GateRequest,
+    queued: WaitingRequest,
+    sleep: &Arc<SleepFn>,
+) -> Result<GateVerdict, WaitingRequest> {
     let (rules, now) = (Arc::clone(queued.rules()), gatekeeper.now());
     let fields = LayerHeaders::of(&question.head);
-    let answered = match identify(&rules, &question, &fields, now) {
-        Ok((identity, warning)) => {
-            let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
-            let ask = Ask { facts, cost: question.cost, ..Ask::default() };
-            let reserved = gatekeeper.admit_in_turn(queued, &ask, question.settles, &*sleep).await;
-            verdict(&gatekeeper, &question, reserved, Some(&sleep)).warning(warning)
-        }
-        Err(header) => question.ambiguous_header(header),
+    let (identity, warning) = match identify(&rules, question, &fields, now) {
+        Ok(identified) => identified,
+        Err(header) => return Ok(question.ambiguous_header(header)),
     };
-    (question, answered)
+    let facts = facts(&question.head, &fields, &identity, rules.estimates_costs());
+    let ask = Ask { facts, cost: question.cost, ..Ask::default() };
+    let reserved = gatekeeper.admit_in_turn(queued, &ask, question.settles, &**sleep).await?;
+    Ok(verdict(gatekeeper, question, reserved, Some(sleep)).warning(warning))
 }
 
 /// Decides about a request over a store that has to be waited for.

@@ -130,11 +130,27 @@ pub enum Refusal {
     /// The shared store is unavailable, and the limit refuses then. The client is not at fault, and
     /// the remaining units are not known.
     StoreUnavailable,
+    /// The queue in which the request would wait for a limit or a place has no room.
+    QueueFull,
+    /// The request had to leave its queue, to make room for a caller with fewer waiting requests.
+    Displaced,
+    /// The request has waited as long as it may.
+    WaitExpired,
+    /// Those ahead in the queue take longer than the request may wait.
+    WaitTooLong,
 }
 
 impl Refusal {
+    /// Returns true if the request waited in vain, or could not wait, for something that had no room.
+    pub const fn is_of_wait(self) -> bool {
+        matches!(
+            self,
+            Refusal::QueueFull | Refusal::Displaced | Refusal::WaitExpired | Refusal::WaitTooLong
+        )
+    }
+
     /// All reasons.
-    pub const ALL: [Refusal; 7] = [
+    pub const ALL: [Refusal; 11] = [
         Refusal::OverLimit,
         Refusal::NeverFits,
         Refusal::Blocked,
@@ -142,6 +158,10 @@ impl Refusal {
         Refusal::Busy,
         Refusal::TooManyLimits,
         Refusal::StoreUnavailable,
+        Refusal::QueueFull,
+        Refusal::Displaced,
+        Refusal::WaitExpired,
+        Refusal::WaitTooLong,
     ];
 
     /// The word for it in answers, logs and metrics.
@@ -154,6 +174,10 @@ impl Refusal {
             Refusal::Busy => "busy",
             Refusal::TooManyLimits => "too_many_limits",
             Refusal::StoreUnavailable => "store_unavailable",
+            Refusal::QueueFull => "queue_full",
+            Refusal::Displaced => "displaced",
+            Refusal::WaitExpired => "wait_expired",
+            Refusal::WaitTooLong => "wait_too_long",
         }
     }
 }

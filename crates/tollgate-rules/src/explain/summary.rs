@@ -36,6 +36,20 @@ pub(super) fn summary(verdict: &ExplainedVerdict<'_>, rules: &[ExplainedRule]) -
                 "Refused by {rule} ({limit}): the store is unavailable, and the rule refuses then."
             )
         }
+        (Refusal::QueueFull, Some((rule, limit))) => {
+            format!("Refused by {rule} ({limit}): too many requests are waiting.")
+        }
+        (Refusal::Displaced, Some((rule, limit))) => {
+            format!(
+                "Refused by {rule} ({limit}): it made room for a caller with fewer waiting requests."
+            )
+        }
+        (Refusal::WaitExpired, Some((rule, limit))) => {
+            format!("Refused by {rule} ({limit}): it has waited too long.")
+        }
+        (Refusal::WaitTooLong, Some((rule, limit))) => {
+            format!("Refused by {rule} ({limit}): it would have waited too long.")
+        }
         (Refusal::TooManyLimits, _) => "Refused: more limits apply than one decision holds.".into(),
         (Refusal::EmptyKey, _) => "Refused: the key is empty.".into(),
         _ => format!("Refused ({}){}.", refusal.name(), wait()),

@@ -7,8 +7,10 @@ use tollgate::queue::{QueueBounds, QueuedCost, Weight};
 use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal, Wait};
 
 use super::departures::{Departure, PassedQueue, PassedQueues};
-use super::waiting_request::{Obstacle, ObstacleKind, QueuePlace, QueueShare, TurnEnd};
-use super::{BottleneckId, TurnSleepFn, WaitingRequest};
+use super::waiting_request::{
+    Obstacle, ObstacleKind, QueuePlace, QueueShare, RefusedWait, TurnEnd,
+};
+use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitingRequest};
 use crate::answer::{Binding, PlanDecision};
 use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
@@ -61,7 +63,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                             place,
                         });
                     }
-                    Err(obstacle) => (self.refuse_plan(&mut plan, &obstacle, now).await, None),
+                    Err((obstacle, reason)) => {
+                        (self.refuse_plan(&mut plan, (&obstacle, reason), now).await, None)
+                    }
                 },
             }
         };
@@ -73,21 +77,29 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Decides a request when its turn comes, or refuses it at the end of its wait. `ask` and `settles` are those of
-    /// [`admit_or_queue`](Gatekeeper::admit_or_queue). Dropping the future frees the place in the queue.
+    /// [`admit_or_queue`](Gatekeeper::admit_or_queue). Dropping the future frees the place in the queue. `Err` if the rules
+    /// have been replaced before its turn: the request keeps its place, and its caller has to be identified by its new
+    /// [`rules`](WaitingRequest::rules).
     pub async fn admit_in_turn(
         &self,
         queued: WaitingRequest,
         ask: &Ask<'_>,
         settles: bool,
         sleep: &TurnSleepFn,
-    ) -> ReservationAnswer {
+    ) -> Result<ReservationAnswer, WaitingRequest> {
         let WaitingRequest { rules, mut place } = queued;
         loop {
             let turn = place.turn(self.clock(), sleep).await;
+            let live = self.rules();
+            if matches!(turn, TurnEnd::Try) && !Arc::ptr_eq(&live, &rules) {
+                place.postpone_try(self.now());
+                return Err(WaitingRequest { rules: RulesVersion::into_inner(live), place });
+            }
+            drop(live);
             // A waiting request holds no more than its place: a try has memory of its own.
             let tried = Box::pin(self.take_turn(&rules, place, turn, ask, settles)).await;
             match tried {
-                Ok(answer) => return answer,
+                Ok(answer) => return Ok(answer),
                 Err(waits_on) => place = waits_on,
             }
         }
@@ -106,7 +118,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let mut plan = RequestPlan::new(rules, ask, now.instant());
         plan.defers_admission = plan.may_delay();
         plan.is_attempt = true;
-        let outcome = match turn {
+        let (outcome, reason): RefusedWait = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
             TurnEnd::Try => match self.try_plan_in_turn(&plan, &place, ask, settles, now).await {
                 Ok(admitted) => {
@@ -115,16 +127,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                     let answer = self.line_up((&mut plan, ask), admitted, || patience, now).await;
                     return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
                 }
+                // By rules that have replaced those of the wait it may have to be refused at once.
+                Err(obstacle) if plan.fair().is_none() => {
+                    place.obstacle = obstacle;
+                    (WaitOutcome::Refused, None)
+                }
                 Err(obstacle) => match place.wait_on(obstacle, now.instant()) {
                     Ok(()) => return Err(place),
-                    Err(outcome) => outcome,
+                    Err(refused) => refused,
                 },
             },
         };
         let obstacle = place.obstacle;
         // Its place is free before the store answers.
         place.refused(outcome);
-        let refused = self.refuse_plan(&mut plan, &obstacle, now).await;
+        let refused = self.refuse_plan(&mut plan, (&obstacle, reason), now).await;
         let answer = PlanAnswer::new(&plan, ask, (refused, None), None);
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
@@ -216,19 +233,25 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         obstacles.find(|one| one.bottleneck.is_some_and(|one| queues.has_queue(one)))
     }
 
+    /// The limit whose queue is at a bottleneck, by index.
+    fn limit_at(&self, plan: &RequestPlan<'_>, bottleneck: Option<BottleneckId>) -> Option<usize> {
+        let at = |index: &usize| Some(self.limit_bottleneck(plan, *index)) == bottleneck;
+        (0..plan.limits.len()).find(at)
+    }
+
     fn limit_bottleneck(&self, plan: &RequestPlan<'_>, index: usize) -> BottleneckId {
         let planned = &plan.limits[index];
         self.waiting.limit(plan.limit(planned), plan.key_for(planned))
     }
 
-    /// Queues a request. `Err` if no wait helps, or if the queue is full.
+    /// Queues a request. `Err` if no wait helps, or if the queue is full or too long.
     fn join_queue(
         &self,
         plan: &RequestPlan<'_>,
         obstacle: Obstacle,
         patience: PatienceFn<'_>,
         now: Now<'_>,
-    ) -> Result<QueuePlace, Obstacle> {
+    ) -> Result<QueuePlace, (Obstacle, Option<Refusal>)> {
         let fair = plan.fair().expect("only such a request is queued");
         let tally = plan.rules().wait_tally_of(fair.number);
         let patience = patience();
@@ -245,10 +268,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             },
         };
         let times = (now.instant(), now.instant().after(wait));
-        let joined = QueuePlace::join(&self.waiting, tally, share, obstacle, times);
-        let joined = joined.map_err(|(obstacle, why)| {
-            tally.count(why);
-            obstacle
+        let waited_for = matches!(obstacle.kind, ObstacleKind::Limit(_))
+            .then(|| self.limit_at(plan, obstacle.bottleneck))
+            .flatten();
+        let limit = waited_for.map(|index| plan.limit(&plan.limits[index]));
+        let joined = QueuePlace::join(&self.waiting, tally, share, (obstacle, limit), times);
+        let joined = joined.map_err(|(obstacle, (outcome, reason))| {
+            tally.count(outcome);
+            (obstacle, reason)
         });
         joined.map(|place| place.with_patience(Wait::at_least(patience)))
     }
@@ -289,7 +316,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                     let _ = self.cancel_by(id, now.instant()).await;
                 }
                 plan.cannot_wait = true;
-                let refused = self.refuse_plan(plan, &obstacle, now).await;
+                let refused = self.refuse_plan(plan, (&obstacle, None), now).await;
                 PlanAnswer::new(plan, ask, (refused, None), None)
             }
         }
@@ -325,11 +352,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Refuses a request that cannot wait, or has waited in vain. Only limits that count refusals
-    /// are charged, once.
+    /// are charged, once. The reason stands for that of the limit.
     async fn refuse_plan(
         &self,
         plan: &mut RequestPlan<'_>,
-        obstacle: &Obstacle,
+        (obstacle, reason): (&Obstacle, Option<Refusal>),
         now: Now<'_>,
     ) -> PlanDecision {
         if plan.is_attempt {
@@ -346,6 +373,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         {
             self.apply_ban_of(plan, limit, &mut decided, now).await;
         }
+        let PlanDecision { decision, .. } = &mut decided;
+        if let Some(reason) = reason
+            && matches!(decision.refusal(), Some(Refusal::OverLimit | Refusal::Busy))
+        {
+            *decision = decision.refused_for(reason, decision.capacity(), decision.outcome());
+        }
         self.notify(plan, &decided);
         decided
     }
@@ -357,7 +390,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         obstacle: &Obstacle,
         decided: &mut PlanDecision,
     ) -> Option<usize> {
-        let at = |index: &usize| Some(self.limit_bottleneck(plan, *index)) == obstacle.bottleneck;
         let (refusal, retry_after, limit) = match obstacle.kind {
             ObstacleKind::Busy(ref busy) => {
                 busy.apply_to(decided);
@@ -365,7 +397,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             }
             ObstacleKind::Final(refusal, retry_after) => (refusal, retry_after, None),
             ObstacleKind::Limit(retry_after) => {
-                let limit = (0..plan.limits.len()).find(at);
+                let limit = self.limit_at(plan, obstacle.bottleneck);
                 (Refusal::OverLimit, retry_after.max(BUSY_RETRY), limit)
             }
         };

@@ -10,6 +10,7 @@ use tollgate::Micros;
 use tollgate::queue::{FairQueue, FairTicket, FlowKey, QueueBounds, QueuedCost};
 
 use super::BottleneckId;
+use super::wait_budget::WaitBudget;
 
 /// The most requests that wait in a process, over all rules.
 pub const WAITING_MAX: usize = 200_000;
@@ -20,6 +21,9 @@ const SHARDS: usize = 64;
 /// The most requests of one queue that ask the store at once. A store behind a network answers each after a round trip, and
 /// the queue has to be served faster than that.
 const TRIES_MAX: usize = 32;
+
+/// The most waiting requests that are counted to find out whether a newcomer would wait in vain.
+const COUNTED_AHEAD_MAX: usize = 1_024;
 
 /// All queues.
 #[derive(Debug)]
@@ -69,8 +73,17 @@ struct BottleneckQueue {
     retry: Option<(FairTicket, Micros)>,
 }
 
+/// The reason why a request does not join a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JoinRefusal {
+    /// There is no room.
+    Full,
+    /// Those ahead take longer than the request may wait.
+    TooLong,
+}
+
 /// A request that joins a queue.
-pub(super) struct JoiningRequest {
+pub(super) struct JoiningRequest<'a> {
     pub(super) flow: FlowKey,
     pub(super) cost: QueuedCost,
     pub(super) deadline: Micros,
@@ -79,6 +92,8 @@ pub(super) struct JoiningRequest {
     pub(super) needs_room: bool,
     /// The instant before which it need not try, if it has been refused.
     pub(super) retry_at: Option<Micros>,
+    /// The limit that it waits for, and for how long, if it may be refused for those ahead.
+    pub(super) budget: Option<WaitBudget<'a>>,
 }
 
 /// The next step of a request that waits.
@@ -114,29 +129,34 @@ impl BottleneckQueues {
         self.shard(bottleneck).contains_key(&bottleneck)
     }
 
-    /// Joins a queue; `None` if it is full.
+    /// Joins a queue that has room and can serve the request in time.
     pub(super) fn join(
         &self,
         bottleneck: BottleneckId,
-        request: JoiningRequest,
-    ) -> Option<PlaceId> {
-        let JoiningRequest { flow, cost, deadline, bounds, needs_room, retry_at } = request;
+        request: JoiningRequest<'_>,
+    ) -> Result<PlaceId, JoinRefusal> {
+        let JoiningRequest { flow, cost, deadline, bounds, needs_room, retry_at, budget } = request;
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
+            return Err(JoinRefusal::Full);
         }
         let mut wakers = WakerList::default();
         let mut shard = self.shard(bottleneck);
         let one = shard.entry(bottleneck).or_insert_with(|| {
             BottleneckQueue::new(self.opened.fetch_add(1, Ordering::Relaxed), bounds)
         });
+        if budget.is_some_and(|budget| one.exceeds(budget, (flow, cost))) {
+            Self::drop_if_empty(&mut shard, bottleneck);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(JoinRefusal::TooLong);
+        }
         let total = if needs_room { one.queue.len().min(bounds.total) } else { bounds.total };
         one.queue.set_bounds(QueueBounds { total, ..bounds });
         let expires_first = one.queue.next_expiry().is_some_and(|first| deadline < first);
         let Ok(queued) = one.queue.push(flow, cost, deadline, None) else {
             Self::drop_if_empty(&mut shard, bottleneck);
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
+            return Err(JoinRefusal::Full);
         };
         if let Some(displaced) = queued.displaced {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -152,7 +172,7 @@ impl BottleneckQueues {
         }
         let place = PlaceId { bottleneck, queue_number: one.number, ticket: queued.ticket };
         drop(shard);
-        Some(place)
+        Ok(place)
     }
 
     /// Finds the next step of a request. If it has to wait, `waker` is kept.
@@ -218,6 +238,19 @@ impl BottleneckQueues {
         next.into_iter().for_each(Waker::wake);
     }
 
+    /// Lets the next request of every queue try at once.
+    pub(super) fn free_all(&self) {
+        for shard in &self.shards {
+            let mut wakers = WakerList::default();
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for one in shard.values_mut() {
+                (one.freed, one.retry) = (true, None);
+                wakers.0.extend(one.take_next_waker());
+            }
+            drop(shard);
+        }
+    }
+
     fn leave_by(
         &self,
         place: PlaceId,
@@ -261,6 +294,17 @@ impl BottleneckQueue {
         let queue = FairQueue::new(bounds);
         let trying = ArrayVec::new();
         BottleneckQueue { number, queue, trying, tries_max: 1, freed: false, retry: None }
+    }
+
+    /// Returns true if those ahead of a newcomer use up what its limit can admit in time.
+    fn exceeds(&self, budget: WaitBudget<'_>, (flow, cost): (FlowKey, QueuedCost)) -> bool {
+        let Some((_, retry_at)) = self.retry.filter(|_| !self.queue.is_empty()) else {
+            return false;
+        };
+        let no_room = budget.now.until(retry_at);
+        let ahead = self.queue.units_ahead(flow, cost, COUNTED_AHEAD_MAX);
+        let first_units = self.queue.units_of_head().max(cost.units);
+        budget.is_exceeded(ahead.saturating_add(cost.units), (first_units, no_room))
     }
 
     /// The first request that is not trying.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
-use tollgate::{Clock, Micros, Refusal, Wait};
+use tollgate::{Clock, Limit, Micros, Refusal, Wait};
 
-use super::bottleneck_queues::{JoiningRequest, PlaceId, QueueStep};
+use super::bottleneck_queues::{JoinRefusal, JoiningRequest, PlaceId, QueueStep};
 use super::head_timer::HeadTimer;
+use super::wait_budget::WaitBudget;
 use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 use crate::reservation::ConcurrencyRefusal;
 use crate::rule_set::RuleSet;
@@ -21,13 +22,13 @@ const LOOK_AGAIN: Wait = Wait::from_micros(1_000_000);
 /// A request that waits its turn, for [`Gatekeeper::admit_in_turn`](crate::Gatekeeper::admit_in_turn). It has charged
 /// nothing; dropping it frees its place.
 pub struct WaitingRequest {
-    /// The version of the rules that it is decided by. One request sees one version.
+    /// The version of the rules that identified its caller. A try sees that one alone.
     pub(super) rules: Arc<RuleSet>,
     pub(super) place: QueuePlace,
 }
 
 impl WaitingRequest {
-    /// The version of the rules that decides the request.
+    /// The version of the rules that decides the request, and that its caller has to be identified by.
     pub fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
@@ -83,6 +84,21 @@ impl Obstacle {
     }
 }
 
+/// The end of a wait that was refused, and the reason that the client is told instead of that of the limit.
+pub(super) type RefusedWait = (WaitOutcome, Option<Refusal>);
+
+impl From<JoinRefusal> for RefusedWait {
+    fn from(refusal: JoinRefusal) -> RefusedWait {
+        match refusal {
+            JoinRefusal::Full => (WaitOutcome::Full, Some(Refusal::QueueFull)),
+            JoinRefusal::TooLong => (WaitOutcome::Refused, Some(Refusal::WaitTooLong)),
+        }
+    }
+}
+
+/// A wait that cannot help, which the refusal of the limit says by itself.
+const NO_WAIT_HELPS: RefusedWait = (WaitOutcome::Refused, None);
+
 /// The part of a request that its queue has to know.
 #[derive(Clone, Copy)]
 pub(super) struct QueueShare {
@@ -121,21 +137,21 @@ impl QueuePlace {
         tables: &Arc<WaitingTables>,
         tally: &Arc<WaitTally>,
         share: QueueShare,
-        obstacle: Obstacle,
+        (obstacle, limit): (Obstacle, Option<&Limit>),
         (now, deadline): (Micros, Micros),
-    ) -> Result<QueuePlace, (Obstacle, WaitOutcome)> {
+    ) -> Result<QueuePlace, (Obstacle, RefusedWait)> {
         let Some(bottleneck) = obstacle.bottleneck else {
-            return Err((obstacle, WaitOutcome::Refused));
+            return Err((obstacle, NO_WAIT_HELPS));
         };
         if !obstacle.can_be_waited_for(deadline, now) {
-            return Err((obstacle, WaitOutcome::Refused));
+            return Err((obstacle, NO_WAIT_HELPS));
         }
         let mut request = share.joining(&obstacle, (now, deadline));
+        request.budget = limit.map(|limit| WaitBudget { limit, now, wait: now.until(deadline) });
         // The bound of the rule counts all its queues.
         request.needs_room = tally.queued() >= share.bounds.total;
-        let Some(id) = tables.queues.join(bottleneck, request) else {
-            return Err((obstacle, WaitOutcome::Full));
-        };
+        let joined = tables.queues.join(bottleneck, request);
+        let id = joined.map_err(|refusal| (obstacle, refusal.into()))?;
         tally.begin_queued();
         Ok(QueuePlace {
             tables: Arc::clone(tables),
@@ -191,26 +207,40 @@ impl QueuePlace {
     }
 
     /// The outcome of a wait that ended because the place was lost.
-    pub(super) fn loss(&self, now: Micros) -> WaitOutcome {
-        if now >= self.deadline { WaitOutcome::Expired } else { WaitOutcome::Displaced }
+    pub(super) fn loss(&self, now: Micros) -> RefusedWait {
+        match now >= self.deadline {
+            true => (WaitOutcome::Expired, Some(Refusal::WaitExpired)),
+            false => (WaitOutcome::Displaced, Some(Refusal::Displaced)),
+        }
+    }
+
+    /// Gives a try back: the request tries again at once, by other rules.
+    pub(super) fn postpone_try(&self, now: Micros) {
+        self.tables.queues.refused(self.id, now);
     }
 
     /// Waits on after a try that was refused, in the queue of the new obstacle. `Err` if that is not
     /// possible.
-    pub(super) fn wait_on(&mut self, obstacle: Obstacle, now: Micros) -> Result<(), WaitOutcome> {
+    pub(super) fn wait_on(&mut self, obstacle: Obstacle, now: Micros) -> Result<(), RefusedWait> {
         let retry_at = obstacle.retry_at(now);
         let can_wait = obstacle.can_be_waited_for(self.deadline, now);
         let bottleneck = obstacle.bottleneck.filter(|_| can_wait);
         let request = self.share.joining(&obstacle, (now, self.deadline));
         self.obstacle = obstacle;
-        let bottleneck = bottleneck.ok_or(WaitOutcome::Refused)?;
+        let in_vain = match obstacle.kind {
+            ObstacleKind::Limit(retry_after) if !retry_after.is_never() => {
+                JoinRefusal::TooLong.into()
+            }
+            _ => NO_WAIT_HELPS,
+        };
+        let bottleneck = bottleneck.ok_or(in_vain)?;
         let queues = &self.tables.queues;
         if bottleneck == self.id.bottleneck {
             queues.refused(self.id, retry_at);
             return Ok(());
         }
         queues.leave(self.id);
-        self.id = queues.join(bottleneck, request).ok_or(WaitOutcome::Full)?;
+        self.id = queues.join(bottleneck, request)?;
         Ok(())
     }
 
@@ -235,13 +265,17 @@ impl Drop for QueuePlace {
 }
 
 impl QueueShare {
-    fn joining(self, obstacle: &Obstacle, (now, deadline): (Micros, Micros)) -> JoiningRequest {
+    fn joining(
+        self,
+        obstacle: &Obstacle,
+        (now, deadline): (Micros, Micros),
+    ) -> JoiningRequest<'static> {
         let QueueShare { flow, cost, bounds } = self;
         // A place may have become free since the refusal, so a request that waits for one tries again.
         let retry_at = match obstacle.kind {
             ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
             ObstacleKind::Busy(_) | ObstacleKind::Final(..) => None,
         };
-        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at }
+        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at, budget: None }
     }
 }

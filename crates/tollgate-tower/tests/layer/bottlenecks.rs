@@ -47,7 +47,7 @@ fn a_rule_that_is_full_elsewhere_makes_room_in_the_queue_at_hand() {
 rules:
   - {{ name: own, match: {{ path: /own }}, key: '{{user}}', limits: [1/second burst 1] }}
   - {{ name: all, match: {{ path: /cost/1 }}, key: global, limits: [1/second burst 1] }}
-  - {{ name: each, key: '{{user}}', fair: {{ wait: 2s, per_key: 10, total: 3 }} }}
+  - {{ name: each, key: '{{user}}', fair: {{ wait: 5s, per_key: 10, total: 3 }} }}
 "
     );
     let mut scene = FairScene::new(&text, MemoryStore::new(10_000), Duration::ZERO);

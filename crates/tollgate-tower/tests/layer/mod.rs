@@ -23,4 +23,6 @@ mod rules;
 mod shaping;
 mod shared;
 mod virtual_time;
+#[cfg(feature = "rules")]
+mod waits_told;
 mod warnings;

@@ -299,7 +299,10 @@ impl<'a> RateLimitReply<'a> {
     }
 
     fn violates(&self, policy: &Policy<'_>) -> bool {
-        let by_limits = matches!(self.refusal, Some(Refusal::OverLimit | Refusal::NeverFits));
+        let is_by_limits = |refusal: Refusal| {
+            matches!(refusal, Refusal::OverLimit | Refusal::NeverFits) || refusal.is_of_wait()
+        };
+        let by_limits = self.refusal.is_some_and(is_by_limits);
         by_limits && !policy.outcome.allowed && policy.outcome.is_known()
     }
 }

@@ -81,6 +81,12 @@ impl ProblemDetails<'_> {
                     write!(f, "This request falls under more than {MAX_LIMITS} limits.")?;
                 }
                 Refusal::StoreUnavailable => f.write_str(self.cause())?,
+                Refusal::QueueFull => f.write_str("Too many requests are waiting.")?,
+                Refusal::Displaced => {
+                    f.write_str("This request made room for a caller with fewer waiting ones.")?;
+                }
+                Refusal::WaitExpired => f.write_str("This request has waited too long.")?,
+                Refusal::WaitTooLong => f.write_str("This request would wait too long.")?,
             }
             write!(f, " {}", self.advice())
         })

@@ -38,6 +38,7 @@ use crate::time::Micros;
 
 mod queue_bounds;
 mod queued_cost;
+mod service_order;
 
 pub use queue_bounds::{QueueBound, QueueBounds, QueueFull};
 pub use queued_cost::{QueuedCost, Weight};
@@ -110,6 +111,7 @@ pub struct QueuedItem<T> {
 #[derive(Debug)]
 struct QueuedWaiter<T> {
     item: T,
+    units: u64,
     stride: u128,
     expires_ms: u64,
     flow: u32,
@@ -199,7 +201,7 @@ impl<T> FairQueue<T> {
             }
         }
         let flow = flow.unwrap_or_else(|| self.insert_flow(key));
-        let index = self.insert(flow, cost.stride(), deadline, item);
+        let index = self.insert(flow, cost, deadline, item);
         Ok(QueuedItem { ticket: self.ticket(index), displaced })
     }
 
@@ -331,11 +333,18 @@ impl<T> FairQueue<T> {
     }
 
     /// Puts an item at the end of its flow; a new flow gets its turn.
-    fn insert(&mut self, flow: u32, stride: u128, deadline: Micros, item: T) -> u32 {
+    fn insert(&mut self, flow: u32, cost: QueuedCost, deadline: Micros, item: T) -> u32 {
         let expires_ms = deadline.as_u64().div_ceil(1_000);
-        let links = ListLinks::NONE;
-        let waiter =
-            QueuedWaiter { item, stride, expires_ms, flow, flow_links: links, expiry_links: links };
+        let (units, stride, links) = (cost.units, cost.stride(), ListLinks::NONE);
+        let waiter = QueuedWaiter {
+            item,
+            units,
+            stride,
+            expires_ms,
+            flow,
+            flow_links: links,
+            expiry_links: links,
+        };
         let index = self.waiters.insert(waiter);
         let waiters = &mut self.flows[flow].waiters;
         waiters.push_back(&mut self.waiters, index, |all, at| &mut all[at].flow_links);

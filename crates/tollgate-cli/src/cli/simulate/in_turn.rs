@@ -136,7 +136,9 @@ impl TracedRun<'_> {
         match gatekeeper.admit_or_queue(gatekeeper.rules(), &ask, false, &patience, now).await {
             Ok(answered) => answered,
             Err(queued) => {
-                gatekeeper.admit_in_turn(queued, &ask, false, &*sleep_in_turn(sleep)).await
+                let sleep = sleep_in_turn(sleep);
+                let decided = gatekeeper.admit_in_turn(queued, &ask, false, &*sleep).await;
+                decided.unwrap_or_else(|_| unreachable!("a simulation replaces no rules"))
             }
         }
     }
