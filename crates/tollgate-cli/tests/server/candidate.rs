@@ -16,7 +16,7 @@ rules:
   - name: api
     match: { path: '/api/{*rest}' }
     key: '{user|ip}'
-    limits: [{ rate: 5/day, algorithm: fixed_window }]
+    limits: [{ rate: 5/day, algorithm: fixed_window, align: first_hit }]
     cost: { default: 1, 'POST /api/heavy': 4 }
   - { name: partner, match: { header: { x-partner: acme } }, key: global, limits: [4/day] }
 ";
@@ -26,7 +26,7 @@ rules:
   - name: api
     match: { path: '/api/{*rest}' }
     key: '{user|ip}'
-    limits: [{ rate: 3/day, algorithm: fixed_window }]
+    limits: [{ rate: 3/day, algorithm: fixed_window, align: first_hit }]
     cost: { default: 1, 'POST /api/heavy': 3 }
   - { name: partner, match: { header: { x-partner: acme } }, key: global, limits: [6/day] }
   - { name: net, match: { ip: 192.0.2.0/24 }, key: '{ip}', limits: [1/day] }

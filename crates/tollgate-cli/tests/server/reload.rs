@@ -115,7 +115,7 @@ fn changed_numbers_follow_on_change() {
   - name: api
     match: {{ path: /api }}
     key: '{{user}}'
-    limits: [{{ rate: {limit}, algorithm: fixed_window }}]
+    limits: [{{ rate: {limit}, algorithm: fixed_window, align: first_hit }}]
     on_change: {on_change}
   - {{ name: other, match: {{ path: /other }}, key: '{{user}}', limits: [{other}/day] }}
 "
