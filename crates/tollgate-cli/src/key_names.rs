@@ -8,7 +8,8 @@ use std::path::Path;
 
 use aws_lc_rs::{hmac, rand};
 use tollgate::KeyBuf;
-use tollgate_rules::{RuleSet, key_text};
+use tollgate_rules::RuleSet;
+use tollgate_rules::credentials::shown_key_text;
 
 use crate::cli::Report;
 use crate::listeners::tokens::warn_if_readable_by_all;
@@ -95,10 +96,11 @@ impl KeyNames {
         KeyNames(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The caller as a log line shows it: its key if the rules allow that, else its hash.
+    /// The caller as a log line shows it: its key if the rules allow that, without credentials
+    /// such as cookies, else its hash.
     pub(crate) fn log_name(&self, rules: &RuleSet, key: &KeyBuf) -> String {
         match rules.settings().log_keys_plain {
-            true => key_text(key),
+            true => shown_key_text(key, &rules.settings().identify),
             false => self.hash(key),
         }
     }

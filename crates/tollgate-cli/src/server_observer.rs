@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate::{Micros, Refusal};
 use tollgate_rules::stripes::StripedCounters;
-use tollgate_rules::{DecidedRequest, MissingFacts, RulesObserver, Verdict};
+use tollgate_rules::{DecidedRequest, Identify, MissingFacts, RulesObserver, Verdict};
 
 use crate::key_names::KeyNames;
 use crate::recent_refusals::RecentRefusals;
@@ -69,8 +69,14 @@ impl ServerObserver {
     }
 
     /// The heaviest callers of the last minute or two, the heaviest first.
-    pub(crate) fn hottest(&self, most: usize, by: TopOrder, now: Micros) -> Vec<TopEntry> {
-        self.top.hottest(most, by, now)
+    pub(crate) fn hottest(
+        &self,
+        most: usize,
+        by: TopOrder,
+        identify: &Identify,
+        now: Micros,
+    ) -> Vec<TopEntry> {
+        self.top.hottest(most, by, identify, now)
     }
 }
 
@@ -90,7 +96,7 @@ impl RulesObserver for ServerObserver {
             all_allow &= one.verdict == Verdict::Allowed;
             CountedRequest { rule: &one.rule.name, rule_hash: one.rule_hash, key: one.key, refused }
         });
-        self.top.count(decided.at(), each);
+        self.top.count(decided.at(), &decided.rules().settings().identify, each);
         if let Some(recorder) = &self.recorder {
             recorder.record(decided);
         }

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{KeyBuf, Micros};
-use tollgate_rules::key_text;
+use tollgate_rules::Identify;
+use tollgate_rules::credentials::shown_key_text;
 use tollgate_rules::stripes::Stripes;
 
 use crate::key_names::KeyNames;
@@ -54,7 +55,7 @@ pub(crate) struct CountedRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopEntry {
     pub(crate) rule: Arc<str>,
-    /// The key as text, such as `user=42`; shortened if it is long.
+    /// The key as text, such as `user=42`, without credentials; shortened if it is long.
     pub(crate) key: String,
     /// The caller's hash, as in logs.
     pub(crate) hash: String,
@@ -141,8 +142,13 @@ impl TopCallers {
         TopCallers { hashes: CallerHasher::default(), names, stripes: Stripes::default() }
     }
 
-    /// Counts a request under each of its rules.
-    pub(crate) fn count<'a>(&self, now: Micros, by_rule: impl Iterator<Item = CountedRequest<'a>>) {
+    /// Counts a request under each of its rules, which identify callers in this way.
+    pub(crate) fn count<'a>(
+        &self,
+        now: Micros,
+        identify: &Identify,
+        by_rule: impl Iterator<Item = CountedRequest<'a>>,
+    ) {
         let mut windows = lock(self.stripes.mine());
         let window = windows.at(now);
         // Rules that count the same key share it, and its hash.
@@ -154,7 +160,7 @@ impl TopCallers {
             };
             hashed = Some((key, key_hash));
             let hash = key_hash ^ rule_hash;
-            let name = |name: &mut TopCallerName| self.replace_name(name, rule, key);
+            let name = |name: &mut TopCallerName| self.replace_name(name, rule, key, identify);
             window.requests.count(hash, name);
             if refused {
                 window.refusals.count(hash, name);
@@ -163,7 +169,13 @@ impl TopCallers {
     }
 
     /// Overwrites a name, reusing its memory.
-    fn replace_name(&self, name: &mut TopCallerName, rule: &Arc<str>, key: &KeyBuf) {
+    fn replace_name(
+        &self,
+        name: &mut TopCallerName,
+        rule: &Arc<str>,
+        key: &KeyBuf,
+        identify: &Identify,
+    ) {
         if name.rule.as_ref().is_none_or(|old| !Arc::ptr_eq(old, rule)) {
             name.rule = Some(rule.clone());
         }
@@ -173,13 +185,21 @@ impl TopCallers {
             true => name.key.append(key),
             false => {
                 let hash = self.names.hash(key);
-                name.cut = Some(Box::new((shorten_key(&key_text(key), &hash), hash)));
+                let text = shorten_key(&shown_key_text(key, identify), &hash);
+                name.cut = Some(Box::new((text, hash)));
             }
         }
     }
 
-    /// The heaviest callers of the last minute or two, the heaviest first.
-    pub(crate) fn hottest(&self, most: usize, by: TopOrder, now: Micros) -> Vec<TopEntry> {
+    /// The heaviest callers of the last minute or two, the heaviest first. Credentials in their keys are not
+    /// shown; `identify` says which headers are such.
+    pub(crate) fn hottest(
+        &self,
+        most: usize,
+        by: TopOrder,
+        identify: &Identify,
+        now: Micros,
+    ) -> Vec<TopEntry> {
         let [requests, refusals] = self.gather(now);
         let listed = match by {
             TopOrder::Requests => &requests,
@@ -190,7 +210,7 @@ impl TopCallers {
         let entry = |hash: u64| {
             // A caller that has lost its slot since was not that heavy.
             let name = names.remove(&hash)?;
-            let (key, key_hash) = self.key_and_hash(&name);
+            let (key, key_hash) = self.key_and_hash(&name, identify);
             Some(TopEntry {
                 rule: name.rule?,
                 key,
@@ -243,10 +263,10 @@ impl TopCallers {
     }
 
     /// A key as text, and its hash.
-    fn key_and_hash(&self, name: &TopCallerName) -> (String, String) {
+    fn key_and_hash(&self, name: &TopCallerName, identify: &Identify) -> (String, String) {
         match &name.cut {
             Some(cut) => (**cut).clone(),
-            None => (key_text(&name.key), self.names.hash(&name.key)),
+            None => (shown_key_text(&name.key, identify), self.names.hash(&name.key)),
         }
     }
 }

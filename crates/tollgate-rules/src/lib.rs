@@ -48,6 +48,8 @@ pub mod matcher;
 
 pub mod key_template;
 
+pub mod credentials;
+
 pub mod tier;
 
 pub mod calendar;

@@ -24,7 +24,9 @@ impl ControlPlane {
         let query = QueryFields::parse(query, &["by", "n"])?;
         let by = query.choice("by", &ORDERS)?;
         let most = query.number("n", 1..=CALLERS_MAX, CALLERS_DEFAULT)?;
-        let hottest = self.metrics.observer.hottest(most, by, self.gatekeeper.now());
+        let (rules, now) = (self.gatekeeper.rules(), self.gatekeeper.now());
+        let identify = &rules.settings().identify;
+        let hottest = self.metrics.observer.hottest(most, by, identify, now);
         let document = json!({
             "by": order_name(by),
             "window_s": 2 * WINDOW_US / 1_000_000,

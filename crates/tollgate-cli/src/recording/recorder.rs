@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use tollgate::Micros;
+use tollgate_rules::credentials::{shown_header_value, shown_url};
 use tollgate_rules::rule_set::hash_credential;
 use tollgate_rules::stripes::{StripedCounters, Stripes};
 use tollgate_rules::{DecidedRequest, Facts};
@@ -162,13 +163,15 @@ impl TrafficRecorder {
                     name => fields.and_then(|fields| fields.header(name)),
                 };
                 let Some(value) = value else { continue };
-                let value =
-                    if header.is_credential { hash_credential(&value).into() } else { value };
+                let value = match header.is_credential {
+                    true => hash_credential(&value).into(),
+                    false => shown_header_value(&header.name, value),
+                };
                 let names_caller = header.is_in_key || header.is_credential;
                 headers.0.push(PackedHeader { name: &header.name, value, names_caller });
             }
         }
-        let path = facts.path.map(|path| path.split_once('?').map_or(path, |(path, _)| path));
+        let path = facts.path.map(shown_url);
         self.add(&RecordedRequest {
             at: decided.at(),
             caller,
@@ -176,7 +179,7 @@ impl TrafficRecorder {
             cannot_wait: decided.cannot_wait(),
             cost: decided.stated_cost(),
             method: facts.method,
-            path,
+            path: path.as_deref(),
             ip: facts.ip,
             ip_prefix: facts.ip_prefix,
             user: facts.user,
@@ -281,7 +284,7 @@ mod tests {
     use std::thread;
 
     use tollgate::{ManualClock, MemoryStore};
-    use tollgate_rules::{Ask, Facts, Gatekeeper, RulesObserver, Source, compile};
+    use tollgate_rules::{Ask, Facts, Gatekeeper, Headers as _, RulesObserver, Source, compile};
 
     const START: Micros = Micros::new(1_700_000_000_000_000);
 
@@ -339,6 +342,46 @@ mod tests {
         let hashed = hash_credential("Bearer hunter2");
         assert_eq!(names, [("authorization", &*hashed), ("x-tenant", "acme")]);
         assert_eq!(one.api_key, Some(&*hash_credential("hunter2")));
+        drop(requests);
+        thread.finish();
+    }
+
+    #[test]
+    fn no_header_that_explain_hides_is_recorded_in_clear() {
+        const CREDENTIALS: [&str; 8] = [
+            "x-session-id",
+            "x-csrf-token",
+            "x-client-secret",
+            "x-amz-security-token",
+            "x-goog-api-key",
+            "x-jwt",
+            "x-hub-signature",
+            "cookie",
+        ];
+        let names = CREDENTIALS.map(|name| format!("{name}: {{ present: true }}")).join(", ");
+        let rules = format!(
+            "rules: [{{ name: api, match: {{ header: {{ {names}, referer: {{ present: true }} }} }}, \
+             key: '{{ip}}', limits: [1/minute] }}]"
+        );
+        let thread = TrafficRecorder::start(1_000, None, START).unwrap();
+        let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(&rules, &thread));
+        let mut headers = CREDENTIALS.map(|name| (name, "hunter2")).to_vec();
+        headers.push(("referer", "https://hunter2@app.example/a?token=hunter2"));
+        let facts = Facts {
+            path: Some("http://hunter2@app.example/a?token=hunter2"),
+            ip: "192.0.2.1".parse().ok(),
+            headers: Some(&headers),
+            ..Facts::default()
+        };
+        assert!(gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, START).allowed());
+        let recorded = recorder.recorded(START).unwrap();
+        let requests = recorded.requests();
+        let [one] = &requests[..] else { panic!("{requests:?}") };
+        assert!(!recorded.contains_bytes(b"hunter2"), "{one:?}");
+        let replayed = gatekeeper.decide_at(&Ask { facts: one.facts(), ..Ask::default() }, START);
+        assert!(!replayed.allowed(), "the rule applies to it as well");
+        assert_eq!(one.headers.header("referer").as_deref(), Some("https://app.example/a"));
+        assert_eq!(one.path, Some("http://app.example/a"));
         drop(requests);
         thread.finish();
     }

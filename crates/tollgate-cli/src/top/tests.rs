@@ -14,14 +14,18 @@ fn user(name: impl ToString) -> KeyBuf {
 
 /// Key, requests, refusals.
 fn listed(top: &TopCallers, by: TopOrder, at_s: u64) -> Vec<(String, u64, u64)> {
-    let entries = top.hottest(10, by, Micros::new(at_s * 1_000_000));
+    let entries = top.hottest(10, by, &Identify::default(), Micros::new(at_s * 1_000_000));
     entries.into_iter().map(|one| (one.key, one.requests.count, one.refusals.count)).collect()
 }
 
 /// One request under one rule.
 fn count(top: &TopCallers, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
     let rule_hash = rule.bytes().fold(0, |hash, byte| hash * 257 + u64::from(byte));
-    top.count(now, std::iter::once(CountedRequest { rule, rule_hash, key, refused }));
+    top.count(
+        now,
+        &Identify::default(),
+        std::iter::once(CountedRequest { rule, rule_hash, key, refused }),
+    );
 }
 
 #[test]
@@ -46,7 +50,7 @@ fn callers_of_two_rules_are_two() {
     for rule in ["a", "b", "b"] {
         count(&top, &rule.into(), &user(1), false, now);
     }
-    let entries = top.hottest(10, TopOrder::Requests, now);
+    let entries = top.hottest(10, TopOrder::Requests, &Identify::default(), now);
     let told: Vec<_> = entries.iter().map(|one| (&*one.rule, one.requests.count)).collect();
     assert_eq!(told, [("b", 2), ("a", 1)]);
     assert_eq!(entries[0].hash, top.names.hash(&user(1)));
@@ -59,7 +63,7 @@ fn long_keys_are_cut_and_stay_apart() {
     for end in ["a", "b", "b"] {
         count(&top, &rule, &user(format!("{long}{end}")), false, now);
     }
-    let entries = top.hottest(10, TopOrder::Requests, now);
+    let entries = top.hottest(10, TopOrder::Requests, &Identify::default(), now);
     assert_eq!(entries.iter().map(|one| one.requests.count).collect::<Vec<_>>(), [2, 1]);
     for entry in &entries {
         assert!(entry.key.len() <= KEY_BYTES_MAX, "{}", entry.key.len());
@@ -89,7 +93,7 @@ fn the_heavy_ones_are_found_over_threads_and_windows() {
         }
     });
     // The others share windows that they have come to after their minute; nothing is lost.
-    let entries = top.hottest(40, TopOrder::Requests, Micros::new(WINDOW_US));
+    let entries = top.hottest(40, TopOrder::Requests, &Identify::default(), Micros::new(WINDOW_US));
     assert_eq!(entries.len(), 40);
     for entry in entries {
         let name: u64 = entry.key.strip_prefix("user=").unwrap().parse().unwrap();
@@ -120,4 +124,20 @@ fn what_counting_costs() {
             println!("{name} callers, refused {refused}: {ns} ns");
         }
     }
+}
+
+#[test]
+fn cookies_in_keys_are_not_shown() {
+    let (top, rule, now): (_, Arc<str>, _) = (top(), "api".into(), Micros::new(1));
+    let identify = Identify::default();
+    for end in ["", &"x".repeat(KEY_BYTES_MAX)] {
+        let key = KeyBuf::new().with("header.cookie", &format!("t0p{end}"));
+        count(&top, &rule, &key, true, now);
+    }
+    let entries = top.hottest(10, TopOrder::Refusals, &identify, now);
+    assert_eq!(entries.len(), 2);
+    for one in &entries {
+        assert!(one.key.contains("header.cookie") && !one.key.contains("t0p"), "{}", one.key);
+    }
+    assert_ne!(entries[0].hash, entries[1].hash, "hashes tell them apart");
 }

@@ -13,12 +13,12 @@ use crate::rule_set::RuleSet;
 use super::condition_text::explain_conditions;
 use super::explained_facts::tier_source;
 use super::limit_text::LimitJudgement;
-use super::secrets::{HIDDEN, Secrets};
 use super::shorten::shorten;
 use super::{
     ExplainedCondition, ExplainedCost, ExplainedKey, ExplainedKeyPart, ExplainedLimit,
     ExplainedRule, ExplainedTier, RuleResult,
 };
+use crate::credentials::Credentials;
 
 /// Everything that the explanation of one rule is made of.
 pub(super) struct RuleContext<'p, 'a> {
@@ -31,7 +31,7 @@ pub(super) struct RuleContext<'p, 'a> {
     pub(super) present: &'p [Outcome],
     /// The same with their parts; none if the store does not show them.
     pub(super) states: &'p [State],
-    pub(super) secrets: Secrets<'p>,
+    pub(super) secrets: Credentials<'p>,
     /// The instant of the decision.
     pub(super) at: Micros,
 }
@@ -199,10 +199,7 @@ impl RuleContext<'_, '_> {
             Some(0) => "the first choice, and the request has it".into(),
             _ => format!("the first of {} that the request has", part.facts.join(", ")),
         };
-        let value = match self.secrets.hides_part(&name) {
-            true => HIDDEN.into(),
-            false => shorten(&value).into_owned(),
-        };
+        let value = shorten(&self.secrets.part_text(&name, &value)).into_owned();
         ExplainedKeyPart { name, value: Some(value), why }
     }
 

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `refusal_explanation.rs` explains a refusal that observers see, from what was decided then.
-//! Credentials are never part of an explanation: see `secrets.rs`.
+//! Credentials are never part of an explanation: see `credentials.rs`.
 
 mod applied_rule;
 mod condition_text;
@@ -25,7 +25,6 @@ mod refusal_explanation;
 mod rehearsal;
 mod retry_text;
 mod rule_reasons;
-mod secrets;
 mod shorten;
 mod summary;
 mod wait_text;

@@ -10,11 +10,11 @@ use crate::tally::Verdict;
 
 use super::applied_rule::{RuleContext, plain_rule, refusing_result};
 use super::explained_verdict::ExplainedVerdict;
-use super::secrets::Secrets;
 use super::shorten::shorten;
 use super::work_in_progress::refusing_bound;
 use super::{ExplainedFact, ExplainedRetry, ExplainedRule};
 use super::{explained_facts, retry_text, summary};
+use crate::credentials::Credentials;
 
 /// The explanation of a refused request. It has only the rules that applied, and no credentials.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl DecidedRequest<'_> {
             // A refusal charged nothing, so its outcomes are of the present states.
             present: self.outcomes(),
             states: &[],
-            secrets: Secrets(&rules.settings().identify),
+            secrets: Credentials(&rules.settings().identify),
             at: decision.at(),
         };
         let refusing = self.refusing_verdict();

@@ -4,18 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{BaseRules, RuleSet};
+use crate::credentials::Credentials;
 use crate::facts::Facts;
-use crate::identify::Identify;
 use crate::identify::api_key::hash_api_key;
 use crate::matcher::Condition;
 use crate::rule::Rule;
 
 /// The most headers of one rule set that are worth recording.
 const RECORDED_HEADERS_MAX: usize = 32;
-
-/// Headers that carry credentials, whatever the rules say.
-const CREDENTIAL_HEADERS: [&str; 5] =
-    ["authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"];
 
 /// A header that rules look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +78,7 @@ impl BaseRules {
             if name != "host" {
                 self.read_headers.insert(name);
             }
-            let is_credential = is_credential(name, &self.settings.identify);
+            let is_credential = Credentials(&self.settings.identify).hides_header(name);
             let headers = &mut self.recorded_headers;
             match headers.binary_search_by(|known| (*known.name).cmp(name)) {
                 Ok(index) => headers[index].is_in_key |= is_in_key,
@@ -94,10 +90,6 @@ impl BaseRules {
             }
         }
     }
-}
-
-fn is_credential(name: &str, identify: &Identify) -> bool {
-    CREDENTIAL_HEADERS.contains(&name) || identify.proving_headers().any(|proving| proving == name)
 }
 
 fn add_headers<'a>(condition: &'a Condition, names: &mut Vec<&'a str>) {
