@@ -97,6 +97,7 @@ fn rule_json(rule: &ExplainedRule, names: &KeyNames) -> Value {
         "blocked_for_ms": rule.blocked_for.and_then(Wait::millis),
         "cost": rule.cost.as_ref().map(|cost| json!({ "units": cost.units, "why": cost.why })),
         "limits": rule.limits.iter().map(limit_json).collect::<Vec<_>>(),
+        "ban": rule.ban,
     })
 }
 

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{Micros, Wait};
 use tollgate_rules::stripes::Stripes;
-use tollgate_rules::{DecidedRequest, MissingFacts, RuleSet, RuleVerdict, Verdict};
+use tollgate_rules::{
+    BanNotice, BanOutcome, DecidedRequest, MissingFacts, RuleSet, RuleVerdict, Verdict,
+};
 
 use crate::key_names::KeyNames;
-use crate::telemetry::{LogField, Logs};
+use crate::telemetry::{LogField, Logs, timestamp};
 
 /// Shortest time between two lines of one rule and verdict.
 const SILENCE_US: u64 = 1_000_000;
@@ -30,11 +32,14 @@ pub(crate) struct RefusalLog {
     logs: Logs,
     names: Arc<KeyNames>,
     sampling: LineSampling,
+    /// Bans have a line each, as long as there are few.
+    bans: LineSampling,
 }
 
 impl RefusalLog {
     pub(crate) fn new(logs: &Logs, names: Arc<KeyNames>) -> RefusalLog {
-        RefusalLog { logs: logs.clone(), names, sampling: LineSampling::new(SILENCE_US) }
+        let [sampling, bans] = [SILENCE_US, 0].map(LineSampling::new);
+        RefusalLog { logs: logs.clone(), names, sampling, bans }
     }
 
     /// Logs a rule that did not allow a request, if a line is due. `reason` is the reason for refusing the
@@ -59,30 +64,61 @@ impl RefusalLog {
         }
     }
 
+    /// Logs a ban, if a line is due.
+    #[cold]
+    pub(crate) fn log_ban(&self, rules: &RuleSet, ban: &BanNotice<'_>) {
+        let (kind, event) = match ban.outcome {
+            BanOutcome::Blocked => (Verdict::Refused, "a caller was banned"),
+            BanOutcome::Shadow => (Verdict::Shadow, "a shadow rule would have banned a caller"),
+            BanOutcome::NoRoom => (
+                Verdict::Unavailable,
+                "a caller was not banned, because the table of blocks is full",
+            ),
+        };
+        let Some(since) = self.bans.due(&ban.rule.name, kind, ban.at) else { return };
+        let key = self.names.log_name(rules, ban.key);
+        let length = Wait::from_micros(ban.until.as_u64().saturating_sub(ban.at.as_u64()));
+        let length_ms = length.millis().unwrap_or(u64::MAX);
+        let until = timestamp(ban.until).to_string();
+        let fields: [LogField<'_>; 6] = [
+            ("rule", &ban.rule.name),
+            ("key", &key),
+            ("for", &length),
+            ("for_ms", &length_ms),
+            ("until", &until),
+            ("bans_since", &since),
+        ];
+        match ban.outcome {
+            BanOutcome::Shadow => self.logs.info(event, &fields),
+            BanOutcome::Blocked | BanOutcome::NoRoom => self.logs.warn(event, &fields),
+        }
+    }
+
     #[cold]
     fn write(&self, decided: &DecidedRequest<'_>, one: &RuleVerdict<'_>, reason: &str, since: u64) {
         let key = self.names.log_name(decided.rules(), one.key);
         let wait = wait_text(one.retry_after);
         let (rule, verdict) = (&*one.rule.name, one.verdict.name());
-        let fields: [LogField<'_>; 7] = [
+        let wait_ms = one.retry_after.millis();
+        let mut fields: Vec<LogField<'_>> = vec![
             ("rule", &rule),
             ("limit", &one.limit),
             ("verdict", &verdict),
             ("retry_after", &wait),
-            ("key", &key),
-            ("refused_since", &since),
-            ("reason", &reason),
         ];
+        fields.extend(wait_ms.as_ref().map(|millis| ("retry_after_ms", millis as _)));
+        fields.extend([("key", &key as _), ("refused_since", &since as _)]);
+        let with_reason = [&fields[..], &[("reason", &reason as _)]].concat();
         match one.verdict {
-            Verdict::Refused => self.logs.warn("a request was refused", &fields),
+            Verdict::Refused => self.logs.warn("a request was refused", &with_reason),
             // Without the reason: another rule refused the request.
-            Verdict::Shadow => self.logs.info("a shadow rule would have refused", &fields[..6]),
-            Verdict::Soft => self.logs.info("a soft limit is exceeded", &fields[..6]),
+            Verdict::Shadow => self.logs.info("a shadow rule would have refused", &fields),
+            Verdict::Soft => self.logs.info("a soft limit is exceeded", &fields),
             Verdict::Unavailable if decided.refusal().is_some() => {
-                self.logs.warn("a request was refused", &fields);
+                self.logs.warn("a request was refused", &with_reason);
             }
             // A shadow rule whose store is unavailable: its verdict is unknown.
-            Verdict::Unavailable | Verdict::Allowed => {}
+            Verdict::Unavailable | Verdict::Allowed | Verdict::RefusedByOther => {}
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tollgate::{Micros, Refusal};
 use tollgate_rules::stripes::StripedCounters;
-use tollgate_rules::{DecidedRequest, Identify, MissingFacts, RulesObserver, Verdict};
+use tollgate_rules::{
+    BanNotice, DecidedRequest, Identify, MissingFacts, RuleSet, RulesObserver, Verdict,
+};
 
 use crate::key_names::KeyNames;
 use crate::recent_refusals::RecentRefusals;
@@ -80,6 +82,11 @@ impl ServerObserver {
     }
 }
 
+/// Returns true if the log says so: the rule had no room.
+fn is_logged(verdict: Verdict) -> bool {
+    !matches!(verdict, Verdict::Allowed | Verdict::RefusedByOther)
+}
+
 impl RulesObserver for ServerObserver {
     fn decided(&self, decided: &DecidedRequest<'_>) {
         let place = decided.refusal().map_or(ALLOWED, |refusal| {
@@ -88,12 +95,12 @@ impl RulesObserver for ServerObserver {
         });
         self.outcomes.add(place, 1);
         let mut by_a_rule = false;
-        let mut all_allow = true;
+        let mut has_line = false;
         let each = decided.rule_verdicts().map(|one| {
             // An unavailable store is not the caller's fault.
             let refused = one.verdict == Verdict::Refused;
             by_a_rule |= refused || one.verdict == Verdict::Unavailable;
-            all_allow &= one.verdict == Verdict::Allowed;
+            has_line |= is_logged(one.verdict);
             CountedRequest { rule: &one.rule.name, rule_hash: one.rule_hash, key: one.key, refused }
         });
         self.top.count(decided.at(), &decided.rules().settings().identify, each);
@@ -101,8 +108,8 @@ impl RulesObserver for ServerObserver {
             recorder.record(decided);
         }
         let reason = decided.refusal().map(Refusal::name);
-        if !all_allow {
-            for one in decided.rule_verdicts().filter(|one| one.verdict != Verdict::Allowed) {
+        if has_line {
+            for one in decided.rule_verdicts().filter(|one| is_logged(one.verdict)) {
                 self.refusal_log.log_refusal(decided, one, reason.unwrap_or_default());
             }
         }
@@ -112,6 +119,10 @@ impl RulesObserver for ServerObserver {
                 self.refusal_log.log_without_rule(decided, reason);
             }
         }
+    }
+
+    fn banned(&self, rules: &RuleSet, ban: &BanNotice<'_>) {
+        self.refusal_log.log_ban(rules, ban);
     }
 
     fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {

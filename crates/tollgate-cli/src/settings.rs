@@ -340,7 +340,7 @@ pub(crate) struct Flags {
     ///
     /// At least 16 random bytes, the same for all servers on one store. Without it, logs use a secret that is
     /// generated at each start, and keys in the store are plain hashes. It hides the callers of counters,
-    /// blocks and bans; overrides and rules sent to the admin listener are stored in clear text, with the keys
+    /// blocks and bans, and seals the overrides and rules that servers share; overrides and rules sent to the admin listener are stored in clear text, with the keys
     /// that they name.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_KEY_SECRET_FILE", help_heading = "Logs")]
     pub(crate) key_secret_file: Option<PathBuf>,

@@ -11,6 +11,7 @@ use crate::store::open_stores::StoreFigures;
 use crate::store::{ServerGatekeeper, ServerStore};
 use tollgate::Micros;
 use tollgate::decision::MAX_LIMITS;
+use tollgate_redis::instances::{InstanceChannelStats, SealRefusal};
 use tollgate_rules::RuleSet;
 use tollgate_rules::descriptors::DescriptorError;
 use tollgate_rules::matcher::Condition;
@@ -230,9 +231,11 @@ pub(crate) async fn watch_peers(
 ) {
     let Some(store) = store.shared() else { return };
     let (sampled, mut without) = (WarningTimer::default(), 0);
+    let mut shared = SharedChangeWarnings::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(control) = others.control() else { return };
+        shared.log(&control.stats(), &logs, gatekeeper.now());
         let up = store.figures().first().is_some_and(StoreFigures::is_up);
         let why = control.last_error().filter(|_| up);
         without = if why.is_some() { without + 1 } else { 0 };
@@ -244,6 +247,54 @@ pub(crate) async fn watch_peers(
                  check the error, and the permissions of the store's user",
                 &[("why", &why)],
             );
+        }
+    }
+}
+
+/// Warnings about what is in a shared store. Bound: a line a minute of each kind.
+#[derive(Default)]
+struct SharedChangeWarnings {
+    refused: WarningTimer,
+    unchecked: WarningTimer,
+    lost: WarningTimer,
+    /// The figures at the last line of each kind.
+    told_refused: [u64; SealRefusal::ALL.len()],
+    told_unchecked: u64,
+    told_losses: u64,
+}
+
+impl SharedChangeWarnings {
+    fn log(&mut self, stats: &InstanceChannelStats, logs: &Logs, now: Micros) {
+        if stats.refused_facts != self.told_refused && self.refused.is_due(now) {
+            let more = |why: SealRefusal| {
+                stats.refused_facts[why as usize] - self.told_refused[why as usize]
+            };
+            let [unsealed, wrong, replayed] = SealRefusal::ALL.map(more);
+            logs.warn(
+                "rules or overrides in the store were not taken, because no server with our --key-secret-file wrote \
+                 them: if they are not yours, somebody else writes to the store; else give all servers the same \
+                 secret",
+                &[("unsealed", &unsealed), ("wrong_seal", &wrong), ("replayed", &replayed)],
+            );
+            self.told_refused = stats.refused_facts;
+        }
+        if stats.unchecked_facts > self.told_unchecked && self.unchecked.is_due(now) {
+            let more = stats.unchecked_facts - self.told_unchecked;
+            logs.warn(
+                "another server on the store has a --key-secret-file and this one has none: it counts callers apart \
+                 from the other, and cannot tell whether the other has written the shared rules and overrides",
+                &[("changes", &more)],
+            );
+            self.told_unchecked = stats.unchecked_facts;
+        }
+        if stats.data_losses > self.told_losses && self.lost.is_due(now) {
+            let more = stats.data_losses - self.told_losses;
+            logs.warn(
+                "the store has lost data that it had: it was restarted without persistence, emptied, or evicts keys; \
+                 what callers had used counts from zero; persistence of the store (AOF) keeps it over a restart",
+                &[("times", &more)],
+            );
+            self.told_losses = stats.data_losses;
         }
     }
 }

@@ -8,6 +8,7 @@
 mod census;
 mod exchange;
 mod fact_replica;
+mod fact_seal;
 mod shared_fact;
 mod store_instances;
 #[cfg(test)]
@@ -32,6 +33,8 @@ use census::InstanceCensus;
 use exchange::{ExchangeReply, InstanceKeys};
 pub use fact_replica::SharedChangeId;
 use fact_replica::{ExchangeRequest, FactBacklog, FactReplica, RemoteChanges};
+use fact_seal::FactSealer;
+pub use fact_seal::SealRefusal;
 pub use shared_fact::OVERRIDES_MAX;
 use shared_fact::{FactKind, FactName, FactTime, SharedFact};
 pub(crate) use store_instances::StoreInstances;
@@ -82,6 +85,9 @@ pub struct SharedRules {
     pub replaced_fingerprint: Box<str>,
     /// Grows with each that is put; by the store's clock, in microseconds.
     pub version: u64,
+    /// True if an instance with the same secret has put it; without one, whoever can write to the store may
+    /// have.
+    pub verified: bool,
 }
 
 /// The state of a published change.
@@ -116,6 +122,17 @@ pub struct InstanceChannelStats {
     pub no_room: u64,
     /// Facts in the store that are not in our words, each time they were seen.
     pub unreadable_facts: u64,
+    /// Rules and overrides in the store that were not taken, each time they were seen, in the order of
+    /// [`SealRefusal::ALL`].
+    pub refused_facts: [u64; SealRefusal::ALL.len()],
+    /// Rules and overrides that were sealed by an instance with a secret, while this one has none and
+    /// cannot check them.
+    pub unchecked_facts: u64,
+    /// Times that the store had lost data that it had at an earlier call: it was restarted without persistence,
+    /// emptied, or has evicted what instances share.
+    pub data_losses: u64,
+    /// True if this instance has a secret, and seals what is decided here.
+    pub seals: bool,
 }
 
 /// The channel between instances. Cheap to clone; its task ends with the last clone.
@@ -142,20 +159,23 @@ struct ChannelState {
     failures: AtomicU64,
     no_room: AtomicU64,
     unreadable_facts: AtomicU64,
+    refused_facts: [AtomicU64; SealRefusal::ALL.len()],
+    unchecked_facts: AtomicU64,
+    data_losses: AtomicU64,
 }
 
 impl InstanceChannel {
     /// Begins to tell and to hear, on the runtime that this is called on.
     pub(crate) fn start(
         link: Link,
-        prefix: &str,
+        (prefix, secret): (&str, Option<&[u8]>),
         blocks: Arc<Blocks>,
         sink: Arc<dyn InstanceSink>,
         clock: impl Clock + 'static,
     ) -> InstanceChannel {
         let zero = AtomicU64::default;
         let shared = Arc::new(ChannelState {
-            facts: Mutex::default(),
+            facts: Mutex::new(FactReplica::new(FactSealer::new(secret, prefix))),
             blocks,
             clock: Box::new(clock),
             sink,
@@ -168,6 +188,9 @@ impl InstanceChannel {
             failures: zero(),
             no_room: zero(),
             unreadable_facts: zero(),
+            refused_facts: Default::default(),
+            unchecked_facts: zero(),
+            data_losses: zero(),
         });
         let (keys, seen) = (InstanceKeys::new(prefix), ExchangeState::default());
         let beat = ExchangeTask {
@@ -252,9 +275,10 @@ impl InstanceChannel {
     /// Figures for metrics.
     pub fn stats(&self) -> InstanceChannelStats {
         let shared = &self.state;
-        let (up, waiting, overrides) = {
+        let (up, waiting, overrides, seals) = {
             let book = shared.lock_facts();
-            (book.is_up(), book.unpublished(), book.count(FactKind::Override))
+            let overrides = book.count(FactKind::Override);
+            (book.is_up(), book.unpublished(), overrides, book.seals())
         };
         InstanceChannelStats {
             up,
@@ -265,6 +289,10 @@ impl InstanceChannel {
             failures: shared.failures.load(Ordering::Relaxed),
             no_room: shared.no_room.load(Ordering::Relaxed),
             unreadable_facts: shared.unreadable_facts.load(Ordering::Relaxed),
+            refused_facts: shared.refused_facts.each_ref().map(|one| one.load(Ordering::Relaxed)),
+            unchecked_facts: shared.unchecked_facts.load(Ordering::Relaxed),
+            data_losses: shared.data_losses.load(Ordering::Relaxed),
+            seals,
         }
     }
 
@@ -297,7 +325,7 @@ impl InstanceChannel {
     ) -> SharedChangeId {
         let now = self.state.now();
         let when = FactTime::Here { at: now, after: 0 };
-        let fact = SharedFact { decided_at: when, until, removed: gone, payload: payload.into() };
+        let fact = SharedFact::new(when, until, gone, payload.into());
         let act = self.state.lock_facts().publish(name, fact, now);
         self.state.wake.notify_one();
         act
@@ -349,7 +377,8 @@ impl ChannelState {
 fn rules_of(fact: &SharedFact) -> Option<SharedRules> {
     let FactTime::Stamp(version) = fact.decided_at else { return None };
     let (over, text) = fact.payload.split_once('\n').filter(|_| !fact.removed)?;
-    Some(SharedRules { text: text.into(), replaced_fingerprint: over.into(), version })
+    let (text, over) = (text.into(), over.into());
+    Some(SharedRules { text, replaced_fingerprint: over, version, verified: fact.verified })
 }
 
 /// The task that talks to the store.
@@ -432,6 +461,11 @@ impl ExchangeTask {
         shared.unreadable_facts.fetch_add(reply.unreadable_facts, Ordering::Relaxed);
         let news = shared.lock_facts().apply_reply(sending, reply, shared.now());
         shared.no_room.fetch_add(news.no_room, Ordering::Relaxed);
+        shared.data_losses.fetch_add(news.lost_data.into(), Ordering::Relaxed);
+        shared.unchecked_facts.fetch_add(news.unchecked, Ordering::Relaxed);
+        for (counter, more) in shared.refused_facts.iter().zip(news.refused) {
+            counter.fetch_add(more, Ordering::Relaxed);
+        }
         let more = news.backlog;
         shared.notify_sink(live, news);
         more

@@ -111,7 +111,7 @@ impl RedisStore {
     pub fn at(url: &StoreUrl, options: &RedisOptions) -> RedisStore {
         RedisStore {
             link: Link::start(url, options),
-            instances: Arc::new(StoreInstances::new(options.prefix.as_str())),
+            instances: Arc::new(StoreInstances::new(options)),
             key_namer: Arc::new(RedisKeyNamer::new(options, url.slots)),
             time: options.time,
             state: Arc::default(),

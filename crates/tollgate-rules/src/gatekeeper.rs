@@ -31,6 +31,7 @@ use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
 use crate::waiting::WaitingTables;
 
+pub(crate) use bans::{SHADOW_BLOCK, SHADOW_REFUSALS};
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
 
@@ -82,6 +83,7 @@ struct GatekeeperCounters {
     left_out: AtomicU64,
     bans: AtomicU64,
     bans_without_room: AtomicU64,
+    shadow_bans: AtomicU64,
 }
 
 /// Number of events beside decisions so far.
@@ -98,6 +100,8 @@ pub struct GatekeeperStats {
     pub bans: u64,
     /// Keys that were not blocked because the table of blocks was full.
     pub bans_without_room: u64,
+    /// Keys that rules in shadow would have blocked after refusals.
+    pub shadow_bans: u64,
     /// Open reservations.
     pub reservations: usize,
     /// Requests that wait their turn or are delayed.
@@ -260,6 +264,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             left_out: count(&self.counts.left_out),
             bans: count(&self.counts.bans),
             bans_without_room: count(&self.counts.bans_without_room),
+            shadow_bans: count(&self.counts.shadow_bans),
             reservations: self.reservations.len(),
             waiting: self.waiting.len(),
         }

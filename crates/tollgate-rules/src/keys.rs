@@ -15,7 +15,10 @@ use tollgate::{
 use crate::compile::read_overrides;
 use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::gatekeeper::{Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion};
+use crate::gatekeeper::{
+    Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion, SHADOW_BLOCK,
+    SHADOW_REFUSALS,
+};
 use crate::identify::UserSource;
 use crate::identify::api_key::is_hashed;
 use crate::import::ImportedAllowance;
@@ -283,10 +286,16 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             self.gatekeeper.waiting.free_limit(limit, &key);
         }
         if let Some(ban) = &self.rule().ban {
-            let refusals = self.rule().scoped("refusals", &self.key);
-            let check = self.check(&ban.refusals, &refusals);
-            let Ok(reset) = self.store().reset(&check, self.at()).await;
-            found |= reset;
+            let counts = [
+                (&ban.refusals, "refusals"),
+                (&ban.refusals, SHADOW_REFUSALS),
+                (&ban.shadow_block, SHADOW_BLOCK),
+            ];
+            for (limit, scope) in counts {
+                let key = self.rule().scoped(scope, &self.key);
+                let Ok(reset) = self.store().reset(&self.check(limit, &key), self.at()).await;
+                found |= reset;
+            }
         }
         self.forget_derived();
         found

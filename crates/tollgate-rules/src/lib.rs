@@ -149,7 +149,7 @@ pub use identify::{Identify, Identity, JwtStats};
 pub use key_template::key_text;
 pub use keys::{Caller, KeyReport};
 pub use missing_facts::MissingFacts;
-pub use observer::{DecidedRequest, RuleVerdict, RulesObserver};
+pub use observer::{BanNotice, BanOutcome, DecidedRequest, RuleVerdict, RulesObserver};
 pub use overrides::OverrideChange;
 pub use own_refusal::OwnRefusal;
 pub use plan::Enforcement;

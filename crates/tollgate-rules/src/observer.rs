@@ -23,6 +23,38 @@ pub trait RulesObserver: Send + Sync {
     fn missing_facts(&self, missing: &MissingFacts<'_>, now: Micros) {
         let _ = (missing, now);
     }
+
+    /// Called when a rule has refused a caller so often that its `ban` blocks it, or would block it if the
+    /// rule were not in shadow.
+    fn banned(&self, rules: &RuleSet, ban: &BanNotice<'_>) {
+        let _ = (rules, ban);
+    }
+}
+
+/// A ban that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct BanNotice<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// The caller's key under the rule.
+    pub key: &'a KeyBuf,
+    /// The instant of the refusal that was one too many.
+    pub at: Micros,
+    /// The end of the block.
+    pub until: Micros,
+    /// The result.
+    pub outcome: BanOutcome,
+}
+
+/// The result of a ban.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanOutcome {
+    /// The caller is blocked.
+    Blocked,
+    /// The caller would be blocked, but the rule is in shadow.
+    Shadow,
+    /// The caller is not blocked, because the table of blocks is full.
+    NoRoom,
 }
 
 /// A request that was decided.
@@ -79,6 +111,7 @@ impl<'a> DecidedRequest<'a> {
         if !plan.zero_limits.is_empty() {
             add_zero_limits(verdicts, plan, decision.allowed());
         }
+        settle_verdicts(verdicts, decision.allowed());
         let outcomes = entries.outcomes();
         DecidedRequest { plan, decision, outcomes, rule_verdicts: verdicts }
     }
@@ -158,6 +191,18 @@ impl RuleVerdict<'_> {
             },
             None => self,
         }
+    }
+}
+
+/// Makes the verdicts say what happened to the request: a rule with room for a request that was refused did not allow
+/// it, and an unknown limit in shadow did not refuse one that was allowed.
+fn settle_verdicts(verdicts: &mut RuleVerdicts<'_>, is_allowed: bool) {
+    let (not_so, instead) = match is_allowed {
+        true => (Verdict::Unavailable, Verdict::Allowed),
+        false => (Verdict::Allowed, Verdict::RefusedByOther),
+    };
+    for one in verdicts.iter_mut().filter(|one| one.verdict == not_so) {
+        one.verdict = instead;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::headers::PolicyName;
-use tollgate::{KeyBuf, Limit, Terms};
+use tollgate::{Algorithm, Align, KeyBuf, Limit, LimitError, Terms};
 
 use crate::cost_source::{ActualCost, CostEstimate};
 use crate::fair::Fair;
@@ -290,6 +290,28 @@ pub struct Ban {
     pub refusals: Limit,
     /// The duration of the block, under this rule.
     pub block: Duration,
+    /// One in the duration of the block: counts a ban in shadow, which blocks nobody, once.
+    pub shadow_block: Limit,
+}
+
+impl Ban {
+    /// A block of `block` after so many refusals within a period; an error if one of the numbers is
+    /// impossible.
+    pub fn new(
+        rule: &str,
+        (after, within): (u64, Duration),
+        block: Duration,
+    ) -> Result<Ban, LimitError> {
+        // A log, so that exactly the last counted refusal leads to the block.
+        let refusals = Limit::per(after, within).algorithm(Algorithm::SlidingWindowLog);
+        let shadow_block =
+            Limit::per(1, block).algorithm(Algorithm::FixedWindow).align(Align::FirstHit);
+        Ok(Ban {
+            refusals: refusals.name(rule).build()?,
+            block,
+            shadow_block: shadow_block.name(rule).build()?,
+        })
+    }
 }
 
 /// A bound on the work of one key that goes on at once.

@@ -72,6 +72,8 @@ struct BaseRules {
     reads_host: bool,
     /// The headers that rules look at and that identify callers, in lower case.
     read_headers: ReadHeaders,
+    /// True if some rule with a `ban` may be in shadow.
+    has_shadow_bans: bool,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
@@ -260,6 +262,7 @@ impl RuleSet {
             counts_bytes: false,
             reads_host: false,
             read_headers: ReadHeaders::default(),
+            has_shadow_bans: false,
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
         for name in book.settings.identify.identity_headers() {
@@ -506,6 +509,11 @@ impl RuleSet {
         (!exempt_users.is_empty() && by_user()) || (!exempt_ips.is_empty() && by_ip())
     }
 
+    /// Returns true if some rule with a `ban` may be in shadow.
+    pub(crate) fn has_shadow_bans(&self) -> bool {
+        self.base.has_shadow_bans
+    }
+
     /// Returns true if the cost of some rule is estimated by the request: only then
     /// [`Facts::request_bytes`] and [`Facts::request_json`] are looked at.
     pub fn estimates_costs(&self) -> bool {
@@ -594,6 +602,8 @@ impl BaseRules {
         self.counts_bytes |= rule.mode != Mode::Off && rule.cost == Cost::Bytes;
         let reads_host = rule.mode != Mode::Off && rule.reads_host();
         self.reads_host |= reads_host;
+        self.has_shadow_bans |=
+            rule.ban.is_some() && matches!(rule.mode, Mode::Shadow | Mode::Share(_));
         if rule.mode != Mode::Off {
             self.note_headers(&rule);
         }

@@ -1,4 +1,6 @@
-//! `Tally`: the verdicts of a rule so far, counted without a cache line that all threads write.
+//! `Tally`: the verdicts and bans of a rule so far, counted without a cache line that all threads write.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::Refusal;
 
@@ -7,7 +9,7 @@ use crate::stripes::{StripeNumber, StripedCounters};
 /// The verdict of a rule on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Its limits have room.
+    /// Its limits have room, and the request was allowed.
     Allowed,
     /// One of them has not: the request is refused.
     Refused,
@@ -17,12 +19,20 @@ pub enum Verdict {
     Soft,
     /// The store is unavailable, and the rule refuses then.
     Unavailable,
+    /// Its limits have room, but the request was refused: by another rule, or by a block. Nothing was charged.
+    RefusedByOther,
 }
 
 impl Verdict {
     /// All of them.
-    pub const ALL: [Verdict; 5] =
-        [Verdict::Allowed, Verdict::Refused, Verdict::Shadow, Verdict::Soft, Verdict::Unavailable];
+    pub const ALL: [Verdict; 6] = [
+        Verdict::Allowed,
+        Verdict::Refused,
+        Verdict::Shadow,
+        Verdict::Soft,
+        Verdict::Unavailable,
+        Verdict::RefusedByOther,
+    ];
 
     /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
@@ -32,19 +42,41 @@ impl Verdict {
             Verdict::Shadow => "shadow",
             Verdict::Soft => "soft",
             Verdict::Unavailable => Refusal::StoreUnavailable.name(),
+            Verdict::RefusedByOther => "refused_by_other",
         }
     }
 }
 
-/// Counts the verdicts of one rule.
+/// Counts the verdicts and the bans of one rule.
 #[derive(Debug, Default)]
-pub struct Tally(StripedCounters<{ Verdict::ALL.len() }>);
+pub struct Tally {
+    verdicts: StripedCounters<{ Verdict::ALL.len() }>,
+    /// Bans, which are rare: one by this instance, and one in shadow.
+    bans: AtomicU64,
+    shadow_bans: AtomicU64,
+}
 
 impl Tally {
     /// Counts one in the stripe of this thread.
     #[inline]
     pub(crate) fn add(&self, verdict: Verdict, stripe: StripeNumber) {
-        self.0.add_at(stripe, verdict as usize, 1);
+        self.verdicts.add_at(stripe, verdict as usize, 1);
+    }
+
+    /// Counts a ban.
+    pub(crate) fn add_ban(&self, is_shadow: bool) {
+        let counter = if is_shadow { &self.shadow_bans } else { &self.bans };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of callers that this instance has blocked because the rule refused them too often.
+    pub fn bans(&self) -> u64 {
+        self.bans.load(Ordering::Relaxed)
+    }
+
+    /// Number of callers that it would have blocked if the rule were not in shadow.
+    pub fn shadow_bans(&self) -> u64 {
+        self.shadow_bans.load(Ordering::Relaxed)
     }
 
     /// Number of times that the rule gave this verdict.
@@ -54,6 +86,6 @@ impl Tally {
 
     /// Number of times that the rule gave each verdict, in the order of [`Verdict::ALL`].
     pub fn counts(&self) -> [u64; Verdict::ALL.len()] {
-        self.0.sums()
+        self.verdicts.sums()
     }
 }

@@ -1,12 +1,16 @@
 //! What rules do, one behaviour at a time: a rules file, requests at chosen instants, answers.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollgate::{DecidedBy, ManualClock, MemoryStore, Micros, Refusal};
 use tollgate_rules::compile::compile;
 use tollgate_rules::reservation::{RESERVATIONS_MAX, RESERVATIONS_PER_CALLER_MAX};
 use tollgate_rules::source::Source;
-use tollgate_rules::{Answer, Ask, Enforcement, Facts, Gatekeeper, ReserveError, SettleError};
+use tollgate_rules::{
+    Answer, Ask, BanNotice, BanOutcome, DecidedRequest, Enforcement, Facts, Gatekeeper,
+    ReserveError, RuleSet, RulesObserver, SettleError,
+};
 
 /// 2026-11-15 12:00:00 UTC, a Sunday.
 const NOON: u64 = 1_794_744_000;
@@ -178,6 +182,56 @@ fn refusals_earn_a_ban_of_that_rule_alone() {
     assert!(gate.get("/home", "anna").allowed(), "other rules go on");
     gate.later(13.0 * 60.0);
     assert!(gate.get("/login", "anna").allowed(), "it ends by itself");
+}
+
+/// An observer of bans: rule, result, seconds until the end of the block.
+#[derive(Default)]
+struct BanObserver(Mutex<Vec<(String, BanOutcome, u64)>>);
+
+impl RulesObserver for BanObserver {
+    fn decided(&self, _: &DecidedRequest<'_>) {}
+
+    fn banned(&self, _: &RuleSet, ban: &BanNotice<'_>) {
+        let seconds = (ban.until.as_u64() - ban.at.as_u64()) / 1_000_000;
+        self.0.lock().unwrap().push((ban.rule.name.to_string(), ban.outcome, seconds));
+    }
+}
+
+#[test]
+fn a_ban_in_shadow_is_told_once_and_blocks_nobody() {
+    let told = Arc::new(BanObserver::default());
+    let rule = |mode| {
+        format!(
+            "rules:\n- {{ name: login, match: {{ path: /login }}, key: '{{ip}}', mode: {mode}, \
+             limits: [{{ rate: 5/minute, algorithm: sliding_window_log }}], \
+             ban: {{ after: 3, within: 1m, for: 15m }} }}\n\
+             - {{ name: all, key: '{{ip}}', limits: [1000/minute] }}\n"
+        )
+    };
+    let mut gate = DecidingGate::new(&rule("shadow"));
+    gate.gatekeeper = gate.gatekeeper.observed_by(told.clone());
+    let bans = || std::mem::take(&mut *told.0.lock().unwrap());
+    assert_eq!(gate.passing("/login", "anna", 7), 7);
+    assert_eq!(bans(), [], "two refusals in shadow are not three");
+    assert_eq!(gate.passing("/login", "anna", 20), 20);
+    assert_eq!(bans(), [("login".into(), BanOutcome::Shadow, 900)], "once");
+    let stats = gate.gatekeeper.stats();
+    assert_eq!((stats.bans, stats.shadow_bans), (0, 1));
+    gate.later(899.0);
+    assert_eq!(gate.passing("/login", "anna", 9), 9);
+    assert_eq!(bans(), [], "while the block would last");
+    gate.later(1.0);
+    assert_eq!(gate.passing("/login", "anna", 9), 9);
+    assert_eq!(bans(), [("login".into(), BanOutcome::Shadow, 900)], "again after it");
+    let compiled = compile(&[Source::from_text("rules.yaml", &rule("enforce"))]);
+    gate.gatekeeper.replace(compiled.rules.unwrap());
+    assert_eq!(gate.passing("/login", "anna", 2), 0);
+    assert_eq!(bans(), [], "enforced rules begin to count at zero");
+    assert_eq!(gate.passing("/login", "anna", 1), 0);
+    assert_eq!(bans(), [("login".into(), BanOutcome::Blocked, 900)]);
+    let rules = gate.gatekeeper.rules();
+    let (_, tally) = rules.tallies().next().unwrap();
+    assert_eq!((tally.bans(), tally.shadow_bans()), (1, 2));
 }
 
 #[test]

@@ -86,6 +86,8 @@ rules:
   - { name: shadow, key: '{user}', limits: [2/hour], mode: shadow }
   - { name: soft, key: '{user}', limits: [1/hour], soft: true }
   - { name: other, key: '{ip}', limits: [1/hour] }
+  - { name: roomy, key: '{user}', limits: [100/hour] }
+  - { name: unlimited, key: '{user}', concurrency: 9 }
 ";
     let seen = Arc::new(RecordedVerdicts::default());
     let gatekeeper = gatekeeper(rules(text)).observed_by(seen.clone());
@@ -107,12 +109,16 @@ rules:
     assert_eq!(
         counts,
         [
-            ("hard", [3, 1, 0, 0, 0]),
-            ("shadow", [2, 0, 2, 0, 0]),
-            ("soft", [1, 0, 0, 3, 0]),
-            ("other", [0; 5])
+            ("hard", [3, 1, 0, 0, 0, 0]),
+            ("shadow", [2, 0, 2, 0, 0, 0]),
+            ("soft", [1, 0, 0, 3, 0, 0]),
+            ("other", [0; 6]),
+            ("roomy", [3, 0, 0, 0, 0, 1]),
+            ("unlimited", [3, 0, 0, 0, 0, 1]),
         ]
     );
+    let requests = counts.iter().filter(|(rule, _)| *rule != "other");
+    assert!(requests.clone().all(|(_, counts)| counts.iter().sum::<u64>() == 4), "{counts:?}");
     let seen = seen.0.lock().unwrap();
     let count = |rule: &str, verdict| seen.get(&(rule.into(), "user=42".into(), verdict)).copied();
     assert_eq!(count("hard", Verdict::Refused), Some(1));

@@ -113,6 +113,10 @@ impl ControlPlane {
     /// missed an unavailable store is not repeated later.
     async fn add_sharing_status(&self, report: &mut Map<String, Value>, done: ChangeScope) {
         if self.peers.control().is_none() {
+            // Nothing else keeps an override: a snapshot has counts and blocks.
+            if report["override"]["run_time"] == true {
+                report.insert("survives_restart".into(), false.into());
+            }
             return;
         }
         let shared = match done {
@@ -208,7 +212,9 @@ impl ControlPlane {
         }
         // A longer block stays in place.
         let blocked_for = caller.report().await.blocked_for.unwrap_or(Wait::ZERO);
-        self.audit("a key was blocked", by, caller, &[("for", &blocked_for)]);
+        let blocked_for_ms = blocked_for.millis().unwrap_or(u64::MAX);
+        let fields: [LogField<'_>; 2] = [("for", &blocked_for), ("for_ms", &blocked_for_ms)];
+        self.audit("a key was blocked", by, caller, &fields);
         Ok(())
     }
 
@@ -232,7 +238,9 @@ impl ControlPlane {
         self.peers.set_override(&caller.rule().name, caller.key(), fields, set.until);
         let limits = limit_texts(&set).join(", ");
         let until = set.until.map_or_else(|| "none".into(), |until| timestamp(until).to_string());
-        let fields: [LogField<'_>; 2] = [("limits", &limits), ("until", &until)];
+        let survives = self.peers.control().is_some();
+        let fields: [LogField<'_>; 3] =
+            [("limits", &limits), ("until", &until), ("survives_restart", &survives)];
         self.audit("an override was set", by, caller, &fields);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
-use tollgate_rules::explain::rule_condition_text;
+use tollgate_rules::explain::{ban_text, rule_condition_text};
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Cost;
 use tollgate_rules::{
@@ -155,6 +155,9 @@ impl ListedRule<'_> {
             "mode": mode(rule.mode),
             "soft": rule.soft,
             "fallback": rule.fallback,
+            "ban": ban_text(rule),
+            "bans": tally.bans(),
+            "shadow_bans": tally.shadow_bans(),
             "tally": Map::from_iter(counts),
         });
         if rule.can_wait() {

@@ -18,7 +18,8 @@ pub(crate) struct TrafficSecond {
     pub(crate) second: u64,
     /// Time since the reading before, in milliseconds: about 1,000, more if the machine was busy.
     pub(crate) interval_ms: u64,
-    /// Requests by outcome. Of shadow, soft and delayed each rule counts its own.
+    /// Requests by outcome. Of shadow, soft and delayed each rule counts its own; no request as a whole is refused by
+    /// another rule.
     pub(crate) all: TrafficCounts,
     pub(crate) latency: LatencyCounts,
     /// Rules with traffic, in the order of the file.
@@ -76,7 +77,7 @@ impl CounterReader {
                 .filter(|(reason, _)| (**reason == Refusal::StoreUnavailable) == is_unavailable);
             reasons.map(|(_, count)| count).sum()
         };
-        let requests = TrafficCounts([outcomes.allowed, refused(false), 0, 0, 0, refused(true)]);
+        let requests = TrafficCounts([outcomes.allowed, refused(false), 0, 0, 0, refused(true), 0]);
         let rules: Vec<RuleTraffic> = self.rules.iter_mut().filter_map(CountedRule::read).collect();
         let mut all = requests.since(&self.requests);
         for rule in &rules {
@@ -135,6 +136,7 @@ impl CountedRule {
             count(Verdict::Soft),
             waits.count(WaitOutcome::Admitted) + waits.count(WaitOutcome::Delayed),
             count(Verdict::Unavailable),
+            count(Verdict::RefusedByOther),
         ]);
         let counts = now.since(&self.before);
         self.before = now;

@@ -27,8 +27,8 @@ pub(crate) use ring::{HistorySeries, keep_busiest};
 pub(crate) use sampler::TrafficSampler;
 
 /// Names of the outcomes that are counted, in the order of [`TrafficCounts`].
-pub(crate) const OUTCOME_NAMES: [&str; 6] =
-    ["allowed", "refused", "shadow", "soft", "delayed", "unavailable"];
+pub(crate) const OUTCOME_NAMES: [&str; 7] =
+    ["allowed", "refused", "shadow", "soft", "delayed", "unavailable", "refused_by_other"];
 
 /// Index of requests that waited and were then admitted.
 pub(crate) const DELAYED: usize = 4;

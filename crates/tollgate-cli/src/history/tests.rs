@@ -10,7 +10,7 @@ use super::{
 };
 
 fn counts(allowed: u64) -> TrafficCounts {
-    TrafficCounts([allowed, 0, 0, 0, 0, 0])
+    TrafficCounts([allowed, 0, 0, 0, 0, 0, 0])
 }
 
 fn traffic(name: impl Into<Arc<str>>, allowed: u64) -> RuleTraffic {

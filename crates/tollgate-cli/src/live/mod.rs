@@ -132,6 +132,9 @@ pub(crate) enum ReloadCause {
     Keys,
     /// `PUT /api/rules` at another instance.
     PutAtPeer,
+    /// The same, by an instance that did not prove to have our secret: whoever can write to the store may have
+    /// done it.
+    PutAtUnknownPeer,
     /// A reload at another instance, which withdraws rules that were put.
     ReloadAtPeer,
 }
@@ -144,7 +147,9 @@ impl ReloadCause {
             ReloadCause::Reload => "POST /api/reload",
             ReloadCause::Put => "PUT /api/rules",
             ReloadCause::Keys => "keys",
-            ReloadCause::PutAtPeer => "PUT /api/rules at another instance",
+            ReloadCause::PutAtPeer | ReloadCause::PutAtUnknownPeer => {
+                "PUT /api/rules at another instance"
+            }
             ReloadCause::ReloadAtPeer => "a reload at another instance",
         }
     }
@@ -235,7 +240,9 @@ impl RulesStatus {
             | ReloadCause::Signal
             | ReloadCause::Reload
             | ReloadCause::ReloadAtPeer => &mut self.failed,
-            ReloadCause::Put | ReloadCause::PutAtPeer => &mut self.put_failed,
+            ReloadCause::Put | ReloadCause::PutAtPeer | ReloadCause::PutAtUnknownPeer => {
+                &mut self.put_failed
+            }
             ReloadCause::Keys => &mut self.keys_failed,
         }
     }

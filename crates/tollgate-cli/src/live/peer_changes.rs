@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use tollgate_redis::instances::{OVERRIDES_MAX, SharedOverride, SharedRules};
-use tollgate_rules::OverrideChange;
+use tollgate_rules::{Diagnostic, OverrideChange, Problem, RuleSet};
 
 use super::origin::RulesContent;
 use super::reloader::Reloader;
@@ -47,6 +47,8 @@ struct OfferedRules {
     files_fingerprint: Box<str>,
     /// True if our files have that fingerprint and the rules have been applied, or found invalid.
     applied: bool,
+    /// True if they were put here, or at an instance with our secret.
+    verified: bool,
 }
 
 impl LiveRules {
@@ -90,10 +92,10 @@ impl Reloader {
         let PeerInbox { rules, overrides, dropped } = self.live.take_inbox();
         match rules {
             None => {}
-            Some(Some(SharedRules { text, replaced_fingerprint: over, .. })) => {
+            Some(Some(SharedRules { text, replaced_fingerprint: over, verified, .. })) => {
                 let text = text.into_boxed_bytes();
                 self.peer_changes.offered =
-                    Some(OfferedRules { text, files_fingerprint: over, applied: false });
+                    Some(OfferedRules { text, files_fingerprint: over, applied: false, verified });
                 if !self.apply_offered_rules() {
                     self.logs.info("ignored rules set on another instance: its rules files differ from this server's", &[]);
                 }
@@ -119,8 +121,12 @@ impl Reloader {
         let is_due = is_for_us && !offered.applied;
         offered.applied = is_for_us;
         if is_due {
-            let text = offered.text.clone();
-            self.put_for(&text, ReloadCause::PutAtPeer);
+            let (text, verified) = (offered.text.clone(), offered.verified);
+            let cause = match verified {
+                true => ReloadCause::PutAtPeer,
+                false => ReloadCause::PutAtUnknownPeer,
+            };
+            self.put_for(&text, cause);
         }
         is_for_us
     }
@@ -133,7 +139,7 @@ impl Reloader {
             self.peer_changes.peers.put_rules(text, &over);
             let (text, over) = (text.into(), over.into());
             self.peer_changes.offered =
-                Some(OfferedRules { text, files_fingerprint: over, applied: true });
+                Some(OfferedRules { text, files_fingerprint: over, applied: true, verified: true });
         }
     }
 
@@ -141,6 +147,14 @@ impl Reloader {
     pub(super) fn withdraw_put_rules(&mut self) {
         self.peer_changes.offered = None;
         self.peer_changes.peers.withdraw_rules();
+    }
+
+    /// Returns true if rules would send traffic elsewhere, or take other callers for granted, than those in
+    /// force.
+    pub(super) fn redirects(&self, rules: &RuleSet) -> bool {
+        let in_force = self.gatekeeper.rules();
+        let (now, then) = (in_force.settings(), rules.settings());
+        now.gateway != then.gateway || now.identify != then.identify
     }
 
     fn apply_peer_overrides(&mut self, heard: HashMap<[u8; 16], SharedOverride>) {
@@ -194,6 +208,16 @@ impl Reloader {
         }
         self.warn_of_dropped(dropped);
     }
+}
+
+/// The error of rules from the store that nobody has proved to have put.
+pub(super) fn unproven_change() -> Diagnostic {
+    let problem = Problem::new(
+        "rules put at another server change `upstreams`, `routes` or `identify`, and without a secret          whoever can write to the store could have put them",
+    );
+    let hint =
+        "give all servers on this store the same --key-secret-file, or change the rules files";
+    Diagnostic::of_file(ReloadCause::PutAtUnknownPeer.as_str(), problem.hint(hint))
 }
 
 /// Hash of the contents, in 64 hexadecimal digits, independent of names and paths; `None` if they cannot be

@@ -12,7 +12,7 @@ use tollgate_rules::{Compilation, Diagnostics, NamedFile, RuleSet, Severity};
 
 use super::debounce::Debounce;
 use super::origin::{InitialRules, RulesContent, RulesInput, RulesSource, log_warnings};
-use super::peer_changes::PeerChanges;
+use super::peer_changes::{PeerChanges, unproven_change};
 use super::watch::{RulesWatch, WatchMode, system_watcher};
 use super::{
     BUG, FailedReload, LiveRules, Message, ReloadCause, ReloadHint, ReloadOutcome, RulesOrigin,
@@ -277,6 +277,9 @@ impl Reloader {
         match rules {
             None => self.refuse(&diagnostics, cause),
             Some(_) if made_of == self.input_in_force => self.unchanged(cause),
+            Some(rules) if cause == ReloadCause::PutAtUnknownPeer && self.redirects(&rules) => {
+                self.refuse(&unproven_change().into(), cause)
+            }
             Some(rules) => self.put_in_force(made_of, rules, &diagnostics, cause),
         }
     }
@@ -294,7 +297,9 @@ impl Reloader {
             | ReloadCause::Signal
             | ReloadCause::Reload
             | ReloadCause::ReloadAtPeer => self.source.origin(),
-            ReloadCause::Put | ReloadCause::PutAtPeer => RulesOrigin::Put,
+            ReloadCause::Put | ReloadCause::PutAtPeer | ReloadCause::PutAtUnknownPeer => {
+                RulesOrigin::Put
+            }
             ReloadCause::Keys => self.live.status().origin.clone(),
         };
         match cause {
@@ -304,7 +309,7 @@ impl Reloader {
             | ReloadCause::ReloadAtPeer => {
                 self.files_when_put = None;
             }
-            ReloadCause::Put | ReloadCause::PutAtPeer => {
+            ReloadCause::Put | ReloadCause::PutAtPeer | ReloadCause::PutAtUnknownPeer => {
                 self.files_when_put = Some(self.files_input.content.clone())
             }
             ReloadCause::Keys => {}

@@ -488,7 +488,12 @@ fn rules_that_others_put_hold_for_the_same_files_only() {
     let run = LiveRulesRun::start();
     let put = |text: &str, over: &str| {
         let (text, over) = (text.into(), over.into());
-        run.live.receive_rules(Some(SharedRules { text, replaced_fingerprint: over, version: 1 }));
+        run.live.receive_rules(Some(SharedRules {
+            text,
+            replaced_fingerprint: over,
+            version: 1,
+            verified: false,
+        }));
         run.listen_quietly();
     };
     put(&rules("7/hour"), "another fingerprint");
@@ -503,4 +508,29 @@ fn rules_that_others_put_hold_for_the_same_files_only() {
     run.live.receive_rules(None);
     run.listen_quietly();
     assert_eq!(run.in_force(), "1/hour");
+}
+
+#[test]
+fn rules_that_nobody_proved_to_have_put_never_bring_upstreams_routes_or_identify() {
+    let gateway =
+        "upstreams: { app: 'http://127.0.0.1:9' }\nroutes: [{ path: '/{*rest}', upstream: app }]\n";
+    let identify = "identify: { trusted_peers: [10.0.0.0/8], user: { header: x-user-id } }\n";
+    for more in [gateway, identify] {
+        let run = LiveRulesRun::start();
+        let files = RulesContent::Texts(vec![Source::from_text("any", &rules("1/hour"))]);
+        let over = peer_changes::content_fingerprint(&files).unwrap();
+        let put = |verified| {
+            let (text, over) = (format!("{}\n{more}", rules("7/hour")).into(), over.clone().into());
+            let put = SharedRules { text, replaced_fingerprint: over, version: 1, verified };
+            run.live.receive_rules(Some(put));
+            run.listen_quietly();
+        };
+        put(false);
+        assert_eq!(run.in_force(), "1/hour", "{more}");
+        put(true);
+        assert_eq!(run.in_force(), "7/hour", "{more}");
+        // What is in force already is no change of it.
+        put(false);
+        assert_eq!(run.in_force(), "7/hour", "{more}");
+    }
 }

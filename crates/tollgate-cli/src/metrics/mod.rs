@@ -147,6 +147,12 @@ impl Metrics {
         let bans = "Callers blocked because of their refusals.";
         one("tollgate_bans_total", MetricKind::Counter, stats.bans.into(), bans);
         one(
+            "tollgate_bans_shadow_total",
+            MetricKind::Counter,
+            stats.shadow_bans.into(),
+            "Callers that rules in shadow would have blocked because of their refusals.",
+        );
+        one(
             "tollgate_bans_without_room_total",
             MetricKind::Counter,
             stats.bans_without_room.into(),
@@ -248,8 +254,7 @@ impl Metrics {
 
 /// Writes the decisions of each rule. The first rules of the file have series of their own.
 fn decisions(page: &mut MetricsPage, rules: &RuleSet) {
-    let help =
-        "Decisions, by rule and outcome: a request that two rules apply to counts under both.";
+    let help = "Requests that a rule applied to, by rule and outcome: one that two rules apply to counts under both.";
     let mut family = page.family("tollgate_decisions_total", MetricKind::Counter, help);
     let mut others = [0_u64; Verdict::ALL.len()];
     for (index, (rule, tally)) in rules.tallies().enumerate() {

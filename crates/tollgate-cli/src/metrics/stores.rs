@@ -4,7 +4,7 @@
 //! exist only with one.
 
 use tollgate_redis::SharedStats;
-use tollgate_redis::instances::InstanceChannel;
+use tollgate_redis::instances::{InstanceChannel, SealRefusal};
 
 use super::exposition::{MetricKind, MetricValue, MetricsPage};
 use crate::store::ServerStore;
@@ -180,4 +180,13 @@ fn instances(page: &mut MetricsPage, control: &InstanceChannel) {
         stats.unreadable_facts,
         help,
     );
+    let help =
+        "Overrides and rules in the store that were not taken, by reason, each time they are seen.";
+    let mut refused = page.family("tollgate_control_refused_total", MetricKind::Counter, help);
+    for (reason, count) in SealRefusal::ALL.into_iter().zip(stats.refused_facts) {
+        refused.sample(&[("reason", reason.name())], count);
+    }
+    let help = "Times that the store had lost data that it had before.";
+    let losses = stats.data_losses;
+    page.single_sample("tollgate_store_data_lost_total", MetricKind::Counter, losses, help);
 }

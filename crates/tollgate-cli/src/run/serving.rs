@@ -80,6 +80,7 @@ impl AssembledServer<'_> {
         };
         let signal = signals.next(&targets).await;
         self.logs.info("stopping: waiting for requests to finish", &[("signal", &signal)]);
+        self.log_lost_overrides(&gatekeeper);
         self.stopping.store(true, Ordering::Relaxed);
         self.traffic.iter().for_each(LiveTraffic::stop);
         tokio::select! {
@@ -169,6 +170,16 @@ impl AssembledServer<'_> {
         };
         tokio::spawn(bound.accept(workers, caps.clone(), too_many, stopped, self.logs.clone()));
         Ok(OpenListener { is_data: entry.is_data(), stop, ended })
+    }
+
+    /// Warns of overrides that end with this process: without a shared store nothing keeps them.
+    fn log_lost_overrides(&self, gatekeeper: &ServerGatekeeper) {
+        let overrides = gatekeeper.overrides().len();
+        if overrides > 0 && self.peers.control().is_none() {
+            let event = "overrides that were set at run time end with this server: write those that should \
+                         stay into a rules file, or use a shared store";
+            self.logs.warn(event, &[("overrides", &overrides)]);
+        }
     }
 
     /// Drains the data listeners together, then the control listener, which reports "stopping" until then.

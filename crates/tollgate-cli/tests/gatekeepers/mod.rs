@@ -47,6 +47,20 @@ struct TrafficCoverage {
     refunded: u64,
     committed: u64,
     stated_over: u64,
+    banned: u64,
+    banned_in_shadow: u64,
+}
+
+/// Bans, bans in shadow, and verdicts of each rule.
+fn tallies<S: InfallibleStore>(
+    gatekeeper: &Gatekeeper<S, ManualClock>,
+) -> Vec<(String, [u64; 2], Vec<u64>)> {
+    let rules = gatekeeper.rules();
+    let each = rules.tallies().map(|(rule, tally)| {
+        let bans = [tally.bans(), tally.shadow_bans()];
+        (rule.name.to_string(), bans, tally.counts().to_vec())
+    });
+    each.collect()
 }
 
 #[tokio::test]
@@ -59,6 +73,10 @@ async fn rules_answer_the_same_in_memory_and_in_redis() {
             world.tick();
             world.step(step).await;
         }
+        let [memory, redis] = [tallies(&world.memory), tallies(&world.redis)];
+        assert_eq!(memory, redis, "seed {seed}\n{}", world.rules);
+        seen.banned += memory.iter().map(|one| one.1[0]).sum::<u64>();
+        seen.banned_in_shadow += memory.iter().map(|one| one.1[1]).sum::<u64>();
         let one = world.coverage;
         seen.refused += one.refused;
         seen.blocked += one.blocked;
@@ -66,8 +84,9 @@ async fn rules_answer_the_same_in_memory_and_in_redis() {
         seen.committed += one.committed;
         seen.stated_over += one.stated_over;
     }
-    let TrafficCoverage { refused, blocked, refunded, committed, stated_over } = seen;
+    let TrafficCoverage { refused, blocked, refunded, committed, stated_over, .. } = seen;
     let least = [refused, blocked, refunded, committed, stated_over].into_iter().min();
+    assert!(seen.banned.min(seen.banned_in_shadow) > 5, "{seen:?}");
     assert!(least > Some(50), "too little happened to show anything: {seen:?}");
 }
 

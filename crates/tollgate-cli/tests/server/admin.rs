@@ -107,11 +107,11 @@ fn rules_are_listed_with_what_they_said() {
     assert_eq!(api["limits"], json!(["4/hour", "100/day"]));
     assert_eq!(
         api["tally"],
-        json!({ "allowed": 4, "refused": 2, "shadow": 0, "soft": 0, "store_unavailable": 0 })
+        json!({ "allowed": 4, "refused": 2, "refused_by_other": 0, "shadow": 0, "soft": 0, "store_unavailable": 0 })
     );
     assert_eq!(
         rule("trial")["tally"],
-        json!({ "allowed": 1, "refused": 0, "shadow": 5, "soft": 0, "store_unavailable": 0 })
+        json!({ "allowed": 1, "refused": 0, "refused_by_other": 0, "shadow": 5, "soft": 0, "store_unavailable": 0 })
     );
     assert_eq!(rule("plans")["tiers"], json!({ "free": ["2/hour"], "pro": ["20/hour"] }));
     assert_eq!(

@@ -53,7 +53,9 @@ fn a_refusal_is_told_with_its_rule_and_without_its_caller() {
     assert_eq!(fields, ["warn", "api", "1/hour", "refused", "over_limit"]);
     assert_eq!(line["refused_since"], 1, "a number");
     let wait_ms = line["retry_after"].as_str().and_then(|wait| wait.strip_suffix("ms"));
-    assert!(wait_ms.unwrap().parse::<u64>().unwrap() <= 3_600_000, "{line}");
+    let wait_ms: u64 = wait_ms.unwrap().parse().unwrap();
+    assert!(wait_ms <= 3_600_000, "{line}");
+    assert_eq!(line["retry_after_ms"], wait_ms, "the same as a number");
     let name = line["key"].as_str().unwrap();
     assert!(name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
 
@@ -114,6 +116,62 @@ fn what_does_not_refuse_is_told_less_loudly() {
         assert_eq!(fields, ["info", rule, verdict]);
     }
     assert!(events(&log, REFUSED).is_empty(), "{log}");
+}
+
+#[test]
+fn a_ban_has_its_line_also_in_shadow_and_where_rules_are_read() {
+    let directory = tempdir().unwrap();
+    let ban = "limits: [1/hour], ban: { after: 2, within: 1m, for: 15m }";
+    let rules = format!(
+        "rules:
+  - {{ name: login, key: '{{user}}', match: {{ path: /login }}, {ban} }}
+  - {{ name: trial, key: '{{user}}', match: {{ path: /trial }}, mode: shadow, {ban} }}
+  - {{ name: all, key: '{{user}}', limits: [100/hour] }}
+"
+    );
+    let rules = file(directory.path(), "rules.yaml", &rules);
+    let server = TollgateProcess::start(&["--rules", text(&rules), "--log-format", "json"]);
+    let check = |path: &str| server.check(&format!(r#"{{"user":"canary","path":"{path}"}}"#));
+    let allowed = (0..5).filter(|_| check("/trial")["allowed"] == true).count();
+    assert_eq!(allowed, 5, "a ban in shadow blocks nobody");
+    let last = (0..5).map(|_| check("/login")).last().unwrap();
+    assert_eq!(last["reason"], "blocked");
+    let listed = server.admin_get("/api/rules", &[]).json();
+    let rule = |name: &str| {
+        let rules = listed["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["name"] == name).unwrap().clone()
+    };
+    let (login, trial, all) = (rule("login"), rule("trial"), rule("all"));
+    assert_eq!(login["ban"], "2 refusals within 60 s block the caller for 15 min");
+    assert_eq!([&login["bans"], &login["shadow_bans"], &trial["bans"]], [1, 0, 0]);
+    assert_eq!(trial["shadow_bans"], 1);
+    assert!(trial["ban"].as_str().unwrap().contains("would block"), "{trial}");
+    assert_eq!(all["ban"], Value::Null);
+    let tally = &all["tally"];
+    assert_eq!([&tally["allowed"], &tally["refused_by_other"]], [6, 4], "of ten requests");
+    let explain = r#"{"user":"canary","path":"/login"}"#;
+    let header = [("X-Tollgate-Admin", "1")];
+    let mut admin = TestHttpClient::connect(server.admin());
+    let told = admin.request("POST", "/api/explain", &header, explain).json();
+    let why = told["rules"][0]["why"].as_str().unwrap();
+    assert!(why.contains("2 refusals within"), "{why}");
+    assert_eq!(told["rules"][0]["ban"], login["ban"]);
+    let metrics = server.admin_get("/metrics", &[]).body;
+    assert!(metrics.contains("\ntollgate_bans_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntollgate_bans_shadow_total 1\n"), "{metrics}");
+    let log = server.stop().stderr;
+    assert!(!log.contains("canary"), "{log}");
+    for (event, rule, level) in [
+        ("a caller was banned", "login", "warn"),
+        ("a shadow rule would have banned a caller", "trial", "info"),
+    ] {
+        let lines = events(&log, event);
+        let [line] = &lines[..] else { panic!("{log}") };
+        assert_eq!([&line["rule"], &line["level"]], [rule, level]);
+        assert_eq!(line["for_ms"], 900_000);
+        assert_eq!(line["key"].as_str().map(str::len), Some(16));
+        assert!(line["until"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
 }
 
 /// What somebody may call himself, as it stands in JSON, and what must not be in a log.

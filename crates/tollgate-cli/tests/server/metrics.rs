@@ -264,7 +264,7 @@ fn rules_beyond_the_thousandth_are_one_series() {
     }
     let page = metrics(&server);
     let family = page.families.iter().find(|one| one.name == "tollgate_decisions_total").unwrap();
-    assert_eq!(family.samples.len(), 1_001 * 5);
+    assert_eq!(family.samples.len(), 1_001 * 6);
     let count = |rule, outcome| {
         page.value("tollgate_decisions_total", &[("rule", rule), ("outcome", outcome)])
     };

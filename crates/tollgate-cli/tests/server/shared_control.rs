@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::tempdir;
 use testkit::redis::TestRedis as Redis;
 use testkit::wait::{now, until_true};
 
-use crate::harness::TollgateProcess;
+use crate::harness::{TollgateProcess, file, text};
 use crate::server::shared::{Fleet, change, status};
 
 /// Others know within this time.
@@ -202,4 +203,66 @@ fn a_ban_that_was_earned_at_one_server_holds_at_all() {
     until_true("a ban to be earned", || is_blocked(one, "1"));
     soon("it to hold at the other", || is_blocked(two, "1"));
     assert!(!is_blocked(two, "2"));
+}
+
+/// Writes rules with a seal of nobody over the files of these servers, as whoever can write to the store may: takes
+/// the fingerprint from what was put, and a later version.
+const FORGE_RULES: &str = "
+local name = redis.call('HKEYS', KEYS[1])[1]
+local value = redis.call('HGET', KEYS[1], name)
+local print = string.match(value, '(%x+)\\n')
+local version = string.format('%.0f', redis.call('HGET', KEYS[2], 'version') + 1)
+redis.call('HSET', KEYS[1], name, version .. ',0,+,' .. print .. '\\n' .. ARGV[1])
+redis.call('HSET', KEYS[2], 'version', version)
+redis.call('ZADD', KEYS[3], version, 'r' .. name)
+return 1";
+
+fn forge(redis: &Redis, rules: &str) {
+    let [hash, head, log] =
+        ["rules", "head", "log"].map(|one| format!("tollgate:1:{{control}}:{one}"));
+    assert_eq!(redis.cli(&["EVAL", FORGE_RULES, "3", &hash, &head, &log, rules]), "1");
+}
+
+const ELSEWHERE: &str = "rules: [{ name: api, key: '{user}', limits: [9/hour] }]
+upstreams: { app: 'http://127.0.0.1:9' }
+routes: [{ path: '/{*rest}', upstream: app }]
+";
+
+#[test]
+fn whoever_writes_to_the_store_moves_no_traffic_without_a_secret() {
+    let redis = Redis::start();
+    let fleet = Fleet::start(2, &redis.url(), RULES);
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    assert_eq!(change(one, "PUT", "/api/rules", PUT).status, 200);
+    soon("rules to be in force", || limit(two) == "7/hour");
+    forge(&redis, ELSEWHERE);
+    for server in [one, two] {
+        soon("an error", || {
+            let failed = &status(server)["rules"]["put_failed"];
+            failed.to_string().contains("--key-secret-file")
+        });
+        assert_eq!(limit(server), "7/hour");
+    }
+    // Limits can be changed: so can counts.
+    forge(&redis, PUT.replace("7/hour", "8/hour").trim());
+    soon("rules to be in force", || limit(one) == "8/hour" && limit(two) == "8/hour");
+}
+
+#[test]
+fn with_a_secret_nothing_that_somebody_else_wrote_is_taken() {
+    let (redis, directory) = (Redis::start(), tempdir().unwrap());
+    let secret = file(directory.path(), "secret", "0123456789abcdef0123456789abcdef\n");
+    let flags = ["--key-secret-file", text(&secret)];
+    let mut fleet = Fleet::start_with(2, &redis.url(), RULES, &flags);
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    assert_eq!(change(one, "PUT", "/api/rules", PUT).status, 200);
+    soon("rules to be in force", || limit(two) == "7/hour");
+    forge(&redis, PUT.replace("7/hour", "8/hour").trim());
+    for server in [one, two] {
+        let refused = "tollgate_control_refused_total{reason=\"unsealed\"} 1";
+        soon("a refused change", || server.admin_get("/metrics", &[]).body.contains(refused));
+        assert_eq!(limit(server), "7/hour");
+    }
+    let line = fleet.servers[0].wait_for_log("rules or overrides in the store were not taken");
+    assert!(line.contains("unsealed=1"), "{line}");
 }

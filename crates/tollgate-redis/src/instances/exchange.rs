@@ -48,6 +48,7 @@ pub(super) fn command(
         command.push_number(bound as u64);
     }
     for OutgoingFact { name, fact, offset, .. } in &sending.facts {
+        let sealed = fact.seal.map(|seal| seal.text(&fact.payload));
         let until = fact.until.map(|until| until.as_u64());
         let (mode, when, after, stop) = match fact.decided_at {
             FactTime::Here { at, after } => {
@@ -68,7 +69,8 @@ pub(super) fn command(
             (true, "a", 0) => "~",
             (true, ..) => "-",
         };
-        command = command.number(stop.unwrap_or(0)).arg(mark).arg(&*fact.payload);
+        command = command.number(stop.unwrap_or(0)).arg(mark);
+        command = command.arg(sealed.as_deref().unwrap_or(&fact.payload));
     }
     command
 }

@@ -10,6 +10,7 @@ use tollgate::{Micros, Wait};
 
 use super::PublishStatus;
 use super::exchange::{BYTES_MAX, ExchangeReply, PublishOutcome, SENT_FACTS_MAX};
+use super::fact_seal::{FactSealer, SealRefusal};
 use super::shared_fact::{FactKind, FactName, FactTime, SharedFact, StoredFact};
 
 /// Facts sent or received this recently are sent again after a failed call or over a new
@@ -48,6 +49,7 @@ pub(super) struct FactReplica {
     offset: i64,
     /// The last call failed.
     failing: bool,
+    sealer: FactSealer,
 }
 
 /// The order of sending: first changes made here, the oldest first, because an operator waits for
@@ -96,6 +98,12 @@ pub(super) struct RemoteChanges {
     pub(super) clock_moved_us: i64,
     /// Facts that found no room in the store.
     pub(super) no_room: u64,
+    /// Facts that were not taken, in the order of [`SealRefusal::ALL`].
+    pub(super) refused: [u64; SealRefusal::ALL.len()],
+    /// Facts with a seal that this instance cannot check, because it has no secret.
+    pub(super) unchecked: u64,
+    /// True if the store had data that is gone: it was restarted without it, emptied, or has evicted some.
+    pub(super) lost_data: bool,
 }
 
 /// The work that remains after an exchange.
@@ -110,6 +118,11 @@ pub(super) enum FactBacklog {
 }
 
 impl FactReplica {
+    /// A replica that knows nothing, and seals what is decided here.
+    pub(super) fn new(sealer: FactSealer) -> FactReplica {
+        FactReplica { sealer, ..FactReplica::default() }
+    }
+
     /// Something was decided here. If there is no room, it holds here only.
     pub(super) fn publish(
         &mut self,
@@ -129,6 +142,7 @@ impl FactReplica {
             FactTime::Stamp(stamp) => stamp,
         });
         fact.decided_at = FactTime::Here { at: now, after };
+        fact.sealed_after = old.map_or(0, |old| old.fact.sealed_at());
         let old_until = old.filter(|old| !old.fact.removed).and_then(|old| old.fact.until);
         if fact.removed {
             // Nobody can bring back what would have ended.
@@ -160,8 +174,16 @@ impl FactReplica {
     /// Builds the next request to the store.
     pub(super) fn next_request(&self, now: Micros) -> ExchangeRequest {
         let mut bytes = 0;
-        let telling = self.unsent.iter().map(|(turn, name)| {
-            let fact = self.facts[name].fact.clone();
+        // Seals carry the store's time: a call that reads its clock comes first.
+        let is_ready = |name: &FactName| !self.epoch.is_empty() || !self.sealer.seals(name.kind);
+        let unsent = self.unsent.iter().filter(|(_, name)| is_ready(name));
+        let telling = unsent.map(|(turn, name)| {
+            let mut fact = self.facts[name].fact.clone();
+            if fact.seal.is_none() && matches!(fact.decided_at, FactTime::Here { .. }) {
+                let authored = now.as_u64().saturating_add_signed(self.offset);
+                let authored = authored.max(fact.sealed_after.saturating_add(1));
+                fact.seal = self.sealer.seal(*name, fact.removed, authored, &fact.payload);
+            }
             OutgoingFact { name: *name, fact, offset: self.offset, order: *turn }
         });
         let facts = telling.take(SENT_FACTS_MAX).take_while(|telling| {
@@ -182,6 +204,7 @@ impl FactReplica {
     ) -> RemoteChanges {
         self.failing = false;
         let moved = self.follow_clock(reply.now, now);
+        let lost_data = !self.epoch.is_empty() && *self.epoch != *reply.epoch;
         // Before the sent facts are confirmed: the store has those, in whichever epoch it is.
         if *self.epoch != *reply.epoch || reply.from != sent.seen_version {
             self.epoch = (&*reply.epoch).into();
@@ -201,11 +224,20 @@ impl FactReplica {
         }
         self.seen_version = reply.to;
         let offset = self.offset;
+        let (mut refused, mut unchecked) = ([0; SealRefusal::ALL.len()], 0);
         let changes = reply.changes.into_iter();
         let facts = changes.filter_map(|(name, stored)| {
+            let verified = match self.check_seal(name, &stored) {
+                Ok(verified) => verified,
+                Err(refusal) => {
+                    refused[refusal as usize] += 1;
+                    return None;
+                }
+            };
+            unchecked += u64::from(stored.seal.is_some() && !verified);
             // A full list also has old facts.
             let written = if reply.from == 0 { stored.stamp } else { reply.now };
-            let fact = to_local_fact(stored, offset);
+            let fact = SharedFact { verified, ..to_local_fact(stored, offset) };
             self.merge_stored(name, &fact, written, now).then_some((name, fact))
         });
         let facts = facts.collect();
@@ -214,7 +246,28 @@ impl FactReplica {
             None if reply.to >= reply.version => FactBacklog::Empty,
             _ => FactBacklog::Resends,
         };
-        RemoteChanges { facts, backlog: more, clock_moved_us: moved, no_room }
+        RemoteChanges {
+            facts,
+            backlog: more,
+            clock_moved_us: moved,
+            no_room,
+            refused,
+            unchecked,
+            lost_data,
+        }
+    }
+
+    /// Checks the seal of a fact in the store, and that it is not one that was replaced long ago.
+    fn check_seal(&self, name: FactName, stored: &StoredFact) -> Result<bool, SealRefusal> {
+        let seal = stored.seal.as_ref();
+        let verified = self.sealer.check(name, stored.removed, seal, &stored.payload)?;
+        let known = self.facts.get(&name).and_then(|known| known.fact.seal);
+        match (seal, known) {
+            (Some(seal), Some(known)) if verified && seal.is_replay_after(&known) => {
+                Err(SealRefusal::Replayed)
+            }
+            _ => Ok(verified),
+        }
     }
 
     /// Ends are counted by this instance's clock, and do not move if that is set: then they are moved
@@ -267,6 +320,11 @@ impl FactReplica {
         SharedChangeId(self.last_change)
     }
 
+    /// Returns true if rules and overrides are sealed here.
+    pub(super) fn seals(&self) -> bool {
+        self.sealer.seals(FactKind::Rules)
+    }
+
     /// Acts that the store has yet to confirm.
     pub(super) fn unpublished(&self) -> usize {
         self.unsent.len()
@@ -308,6 +366,7 @@ impl FactReplica {
             && entry.unsent == Some(telling.order)
         {
             entry.unsent = None;
+            entry.fact.seal = telling.fact.seal;
             entry.written = written.unwrap_or(entry.written);
         }
     }
@@ -399,12 +458,12 @@ pub(super) fn moved_by(instant: Micros, moved: i64) -> Micros {
 
 /// Converts a stored fact to this instance's clock.
 fn to_local_fact(stored: StoredFact, offset: i64) -> SharedFact {
-    let StoredFact { stamp, until: stop, removed: gone, payload } = stored;
+    let StoredFact { stamp, until: stop, removed: gone, seal, payload } = stored;
     let until = (stop > 0).then(|| {
         let until = stop.saturating_add_signed(offset.wrapping_neg());
         Micros::new(until.min(Micros::MAX.as_u64()))
     });
-    SharedFact { decided_at: FactTime::Stamp(stamp), until, removed: gone, payload }
+    SharedFact { seal, ..SharedFact::new(FactTime::Stamp(stamp), until, gone, payload) }
 }
 
 #[cfg(test)]
@@ -413,7 +472,7 @@ mod tests {
 
     fn fact(at: u64, payload: &str) -> SharedFact {
         let when = FactTime::Here { at: Micros::new(at), after: 0 };
-        SharedFact { decided_at: when, until: None, removed: false, payload: payload.into() }
+        SharedFact::new(when, None, false, payload.into())
     }
 
     fn name(number: u8) -> FactName {
@@ -440,7 +499,7 @@ mod tests {
     }
 
     fn stored(stamp: u64, payload: &str) -> StoredFact {
-        StoredFact { stamp, until: 0, removed: false, payload: payload.into() }
+        StoredFact { stamp, until: 0, removed: false, seal: None, payload: payload.into() }
     }
 
     /// Tells one fact, and hears of it and of another.
@@ -505,6 +564,50 @@ mod tests {
         assert_eq!(book.is_published(first), Ok(true));
         assert_eq!(book.is_published(second), Ok(false));
         assert_eq!(&*book.next_request(at).facts[0].fact.payload, "b");
+    }
+
+    #[test]
+    fn an_old_version_that_somebody_writes_back_is_not_taken() {
+        let sealer = || FactSealer::new(Some(b"0123456789abcdef"), "t");
+        let (mut author, mut reader) = (FactReplica::new(sealer()), FactReplica::new(sealer()));
+        let sealed = |author: &FactReplica, now| {
+            let sent = author.next_request(Micros::new(now));
+            let fact = sent.facts[0].fact.clone();
+            (sent, StoredFact { seal: fact.seal, ..stored(now, &fact.payload) })
+        };
+        let confirmed = |author: &mut FactReplica, sent: &ExchangeRequest, now| {
+            let mut answer = reply(now, (0, now), Vec::new());
+            answer.outcomes = vec![PublishOutcome::Accepted];
+            author.apply_reply(sent, answer, Micros::new(now));
+        };
+        let read = |reader: &mut FactReplica, fact: StoredFact, now| {
+            let sent = reader.next_request(Micros::new(now));
+            let answer = reply(now, (sent.seen_version, now), vec![(name(1), fact)]);
+            reader.apply_reply(&sent, answer, Micros::new(now))
+        };
+        let (first, later) = (100_000_000, 120_000_000);
+        author.publish(name(1), fact(first, "old"), Micros::new(first));
+        assert!(author.next_request(Micros::new(first)).facts.is_empty(), "no clock to seal by");
+        let sent = author.next_request(Micros::new(first));
+        author.apply_reply(&sent, reply(first, (0, 0), Vec::new()), Micros::new(first));
+        let (sent, old) = sealed(&author, first);
+        let again = || StoredFact { seal: old.seal, ..stored(later + 1, "old") };
+        let written_back = again();
+        confirmed(&mut author, &sent, first);
+        assert!(read(&mut reader, again(), first).facts[0].1.verified);
+        author.publish(name(1), fact(later, "new"), Micros::new(later));
+        let (sent, new) = sealed(&author, later);
+        confirmed(&mut author, &sent, later);
+        assert_eq!(read(&mut reader, new, later).facts.len(), 1);
+        let news = read(&mut reader, written_back, later + 2);
+        assert_eq!((news.facts.len(), news.refused), (0, [0, 0, 1]));
+        let changed = StoredFact { seal: again().seal, ..stored(later + 3, "other") };
+        assert_eq!(read(&mut reader, changed, later + 4).refused, [0, 1, 0]);
+        assert_eq!(read(&mut reader, stored(later + 5, "x"), later + 6).refused, [1, 0, 0]);
+        let mut open = FactReplica::default();
+        let news = read(&mut open, again(), later + 7);
+        assert_eq!((news.facts.len(), news.unchecked), (1, 1));
+        assert!(!news.facts[0].1.verified);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use tollgate::Micros;
 
 use tollgate_shared::blocks::{BLOCKS_MAX, KeyHash};
 
+use super::fact_seal::FactSeal;
+
 /// The most overrides at a time, here and in the store.
 pub const OVERRIDES_MAX: usize = 10_000;
 
@@ -105,6 +107,37 @@ pub(super) struct SharedFact {
     pub(super) removed: bool,
     /// Bound: that of its kind.
     pub(super) payload: Box<str>,
+    /// The seal that it has in the store; `None` if it has none, or was decided here and not sent yet.
+    pub(super) seal: Option<FactSeal>,
+    /// The time that the seal of a change made here has to be later than.
+    pub(super) sealed_after: u64,
+    /// True if an instance with our secret has sealed it, or this one has decided it.
+    pub(super) verified: bool,
+}
+
+impl SharedFact {
+    /// A fact that is not sealed.
+    pub(super) fn new(
+        decided_at: FactTime,
+        until: Option<Micros>,
+        removed: bool,
+        payload: Box<str>,
+    ) -> SharedFact {
+        SharedFact {
+            decided_at,
+            until,
+            removed,
+            payload,
+            seal: None,
+            sealed_after: 0,
+            verified: false,
+        }
+    }
+
+    /// The time of its seal, or the one that its seal has to be later than.
+    pub(super) fn sealed_at(&self) -> u64 {
+        self.seal.map_or(self.sealed_after, |seal| seal.authored)
+    }
 }
 
 /// A fact as the store has it, times by the store's clock.
@@ -114,6 +147,8 @@ pub(super) struct StoredFact {
     /// 0: it has no end.
     pub(super) until: u64,
     pub(super) removed: bool,
+    /// The seal, not checked yet.
+    pub(super) seal: Option<FactSeal>,
     pub(super) payload: Box<str>,
 }
 
@@ -129,10 +164,11 @@ impl StoredFact {
             "-" => true,
             _ => return None,
         };
-        let payload = parts.next()?;
+        let (seal, payload) = FactSeal::split(parts.next()?)?;
         let exact = stamp <= Micros::MAX.as_u64() && stop <= Micros::MAX.as_u64();
         let fits = exact && payload.len() <= kind.payload_max();
-        fits.then(|| StoredFact { stamp, until: stop, removed: gone, payload: payload.into() })
+        let payload = payload.into();
+        fits.then_some(StoredFact { stamp, until: stop, removed: gone, seal, payload })
     }
 }
 
@@ -143,7 +179,8 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_no_fact() {
         let fact = |stamp, stop, gone, payload: &str| {
-            Some(StoredFact { stamp, until: stop, removed: gone, payload: payload.into() })
+            let payload = payload.into();
+            Some(StoredFact { stamp, until: stop, removed: gone, seal: None, payload })
         };
         let rows: &[(&[u8], Option<StoredFact>)] = &[
             (b"5,0,+,", fact(5, 0, false, "")),

@@ -7,11 +7,14 @@ use tollgate::{Clock, Key, Micros, Wait};
 use tollgate_shared::blocks::Blocks;
 
 use super::{InstanceChannel, InstanceSink};
+use crate::options::RedisOptions;
 use crate::store::RedisStore;
 
 /// The channel between the instances on a store; idle until an instance joins.
 pub(crate) struct StoreInstances {
     prefix: Box<str>,
+    /// The secret that seals rules and overrides.
+    secret: Option<Box<[u8]>>,
     blocks: Arc<Blocks>,
     channel: OnceLock<InstanceChannel>,
 }
@@ -23,8 +26,13 @@ impl fmt::Debug for StoreInstances {
 }
 
 impl StoreInstances {
-    pub(crate) fn new(prefix: &str) -> StoreInstances {
-        StoreInstances { prefix: prefix.into(), blocks: Arc::default(), channel: OnceLock::new() }
+    pub(crate) fn new(options: &RedisOptions) -> StoreInstances {
+        StoreInstances {
+            prefix: options.prefix.as_str().into(),
+            secret: options.key_secret.as_deref().map(Into::into),
+            blocks: Arc::default(),
+            channel: OnceLock::new(),
+        }
     }
 }
 
@@ -36,9 +44,10 @@ impl RedisStore {
         sink: Arc<dyn InstanceSink>,
         clock: impl Clock + 'static,
     ) -> InstanceChannel {
-        let StoreInstances { prefix, blocks, channel: control } = &*self.instances;
+        let StoreInstances { prefix, secret, blocks, channel: control } = &*self.instances;
         let start = || {
-            InstanceChannel::start(self.link.separate_link(), prefix, blocks.clone(), sink, clock)
+            let (link, names) = (self.link.separate_link(), (&**prefix, secret.as_deref()));
+            InstanceChannel::start(link, names, blocks.clone(), sink, clock)
         };
         control.get_or_init(start).clone()
     }

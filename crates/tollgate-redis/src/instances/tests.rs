@@ -83,12 +83,26 @@ impl TestInstance {
     }
 
     fn at(runtime: &ThreadRuntime, url: &str, clock_s: u64) -> TestInstance {
+        TestInstance::with_secret(runtime, url, clock_s, None)
+    }
+
+    fn with_secret(
+        runtime: &ThreadRuntime,
+        url: &str,
+        clock_s: u64,
+        secret: Option<&[u8]>,
+    ) -> TestInstance {
         let clock = Arc::new(ManualClock::new(Micros::from_secs(clock_s)));
         let (heard, handle) = (Arc::<RecordingSink>::default(), runtime.handle.clone());
         let inside = handle.enter();
         let link = Link::start(&StoreUrl::parse(url).unwrap(), &RedisOptions::default());
-        let control =
-            InstanceChannel::start(link, "t", Arc::default(), heard.clone(), clock.clone());
+        let control = InstanceChannel::start(
+            link,
+            ("t", secret),
+            Arc::default(),
+            heard.clone(),
+            clock.clone(),
+        );
         drop(inside);
         TestInstance { control, heard, clock, handle }
     }
@@ -228,6 +242,27 @@ fn an_emptied_store_makes_nobody_believe_that_it_is_alone() {
     until_true("two more beats", || all[0].control.stats().calls >= calls + 2);
     heard_of(3);
     assert!(all.iter().all(|one| one.heard.fewer.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn a_store_that_comes_back_empty_is_told_from_one_that_was_away() {
+    let (mut server, runtime) = (TestRedis::start(), ThreadRuntime::start());
+    let one = TestInstance::start(&runtime, &server, 1);
+    one.until_up();
+    let losses = |count: u64| {
+        until_true("the loss of data", || one.control.stats().data_losses == count);
+    };
+    let _ = server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let calls = one.control.stats().calls;
+    until_true("more calls", || one.control.stats().calls > calls + 2);
+    losses(0);
+    server.tell(&["FLUSHALL"]);
+    losses(1);
+    server.kill();
+    until_true("the store to be missed", || !one.control.stats().up);
+    server.restart();
+    one.until_up();
+    losses(2);
 }
 
 #[test]
@@ -641,4 +676,67 @@ fn a_cluster_is_as_good() {
     });
     assert_eq!(one.told(one.block(A, 900)), PublishStatus::Published);
     two.until_blocked(A, Some(900));
+}
+
+/// Writes the first override under another name, as whoever can write to the store may.
+const MOVE_OVERRIDE: &str = "
+local field = redis.call('HKEYS', KEYS[1])[1]
+local moved = string.rep('x', 16)
+redis.call('HSET', KEYS[1], moved, redis.call('HGET', KEYS[1], field))
+local version = string.format('%.0f', redis.call('HGET', KEYS[2], 'version') + 1)
+redis.call('HSET', KEYS[2], 'version', version)
+redis.call('ZADD', KEYS[3], version, 'o' .. moved)
+return 1";
+
+#[test]
+fn only_instances_with_the_same_secret_change_rules_and_overrides() {
+    let (server, runtime) = (TestRedis::start(), ThreadRuntime::start());
+    let start = |clock_s, secret: Option<&[u8]>| {
+        TestInstance::with_secret(&runtime, &server.url(), clock_s, secret)
+    };
+    let secret: &[u8] = b"0123456789abcdef";
+    let (one, two) = (start(1_000, Some(secret)), start(9_000, Some(secret)));
+    let (open, other) = (start(5, None), start(7, Some(b"another secret of theirs")));
+    [&one, &two, &open, &other].iter().for_each(|one| one.until_up());
+    let refused =
+        |of: &TestInstance, why: SealRefusal| of.control.stats().refused_facts[why as usize];
+
+    assert_eq!(one.told(one.control.put_rules("rules: [1]", "print")), PublishStatus::Published);
+    let rules = until("rules to be heard of", || two.last_rules()).unwrap();
+    assert_eq!((&*rules.text, &*rules.replaced_fingerprint), ("rules: [1]", "print"));
+    assert!(rules.verified);
+    let rules = until("rules to be heard of", || open.last_rules()).unwrap();
+    assert_eq!((&*rules.text, rules.verified), ("rules: [1]", false), "it cannot check them");
+    assert_eq!(open.control.stats().unchecked_facts, 1);
+    until_true("a wrong seal", || refused(&other, SealRefusal::WrongSeal) == 1);
+    assert_eq!(other.last_rules(), None);
+
+    assert_eq!(open.told(open.control.put_rules("forged", "print")), PublishStatus::Published);
+    for instance in [&one, &two, &other] {
+        until_true("no seal", || refused(instance, SealRefusal::Unsealed) == 1);
+    }
+    assert_eq!(two.last_rules().unwrap().unwrap().text, rules.text);
+    assert_eq!((one.last_rules(), other.last_rules()), (None, None));
+    // What is put later, by an instance with the secret, holds whatever the stamp of the forged one is.
+    assert_eq!(two.told(two.control.put_rules("rules: [2]", "print")), PublishStatus::Published);
+    let later = || one.last_rules().flatten().filter(|rules| &*rules.text == "rules: [2]");
+    assert!(until("later rules", later).verified);
+
+    let text = r#"{"rule":"api","key":"user=42","set":{"limits":["5/hour"]}}"#;
+    let set = one.control.set_override(("api", "user=42"), text, None);
+    assert_eq!(one.told(set), PublishStatus::Published);
+    two.until_override(text, false);
+    let before = refused(&two, SealRefusal::WrongSeal);
+    let keys = ["overrides", "head", "log"].map(|name| format!("t:1:{{control}}:{name}"));
+    let [overrides, head, log] = &keys;
+    assert_eq!(server.cli(&["EVAL", MOVE_OVERRIDE, "3", overrides, head, log]), "1");
+    until_true("a moved override", || refused(&two, SealRefusal::WrongSeal) > before);
+    let gone = one.control.remove_override(("api", "user=42"), text);
+    assert_eq!(one.told(gone), PublishStatus::Published);
+    two.until_override(text, true);
+    assert_eq!(two.heard.overrides.lock().unwrap().len(), 2, "set and taken back");
+    // An instance that starts reads what is sealed as well.
+    let late = start(77, Some(secret));
+    let heard = until("rules to be heard of", || late.last_rules()).unwrap();
+    assert_eq!((&*heard.text, heard.verified), ("rules: [2]", true));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Algorithm, Consistency, KeyBuf, Limit, OnChange, OnFailure, Terms};
+use tollgate::{Consistency, KeyBuf, OnChange, OnFailure, Terms};
 
 use crate::Problem;
 use crate::diagnostic::Span;
@@ -240,13 +240,8 @@ fn ban(context: CompileContext<'_>, node: &YamlNode, rule: &str) -> Option<Ban> 
     let within = node.get("within").and_then(duration);
     let block = node.get("for").and_then(duration);
     let after = node.get("after")?;
-    // A log, so that exactly the last counted refusal leads to the block.
-    let refusals = Limit::per(after.whole()?, within?)
-        .algorithm(Algorithm::SlidingWindowLog)
-        .name(rule)
-        .build()
-        .map_err(|error| context.error(after.span, error.into()));
-    Some(Ban { refusals: refusals.ok()?, block: block? })
+    let ban = Ban::new(rule, (after.whole()?, within?), block?);
+    ban.map_err(|error| context.error(after.span, error.into())).ok()
 }
 
 fn refusal(context: CompileContext<'_>, node: &YamlNode) -> Option<Arc<OwnRefusal>> {

@@ -10,6 +10,7 @@ use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::{Cost, Rule};
 use crate::rule_set::RuleSet;
 
+use super::ban_text::{ban_text, blocked_text};
 use super::condition_text::explain_conditions;
 use super::explained_facts::tier_source;
 use super::limit_text::LimitJudgement;
@@ -83,7 +84,7 @@ impl RuleContext<'_, '_> {
         let first = planned[0].1;
         let limits: Vec<ExplainedLimit> =
             planned.iter().filter_map(|(index, planned)| self.limit(*index, planned)).collect();
-        let (result, why) = self.result(first, &limits);
+        let (result, why) = self.result(rule, first, &limits);
         ExplainedRule {
             cost: Some(self.cost(rule, first.cost)),
             blocked_for: (result == RuleResult::Blocked)
@@ -96,6 +97,7 @@ impl RuleContext<'_, '_> {
     /// The result of a rule, as observers are told it, and its reason.
     fn result(
         &self,
+        rule: &Rule,
         planned: &PlannedLimit<'_>,
         limits: &[ExplainedLimit],
     ) -> (RuleResult, String) {
@@ -111,7 +113,7 @@ impl RuleContext<'_, '_> {
             return (RuleResult::Allowed, "All of its limits have room.".into());
         };
         match one.decided_by {
-            Block => (RuleResult::Blocked, "The caller is blocked.".into()),
+            Block => (RuleResult::Blocked, blocked_text(rule)),
             Closed => (RuleResult::StoreUnavailable, "Its store is unavailable.".into()),
             _ => refusing_result(planned.enforcement, &one.limit),
         }
@@ -277,5 +279,6 @@ pub(super) fn plain_rule(rule: &Rule, result: RuleResult, why: String) -> Explai
         blocked_for: None,
         cost: None,
         limits: Vec::new(),
+        ban: ban_text(rule),
     }
 }

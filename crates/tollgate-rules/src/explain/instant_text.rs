@@ -1,4 +1,4 @@
-//! Instants as people read them, in UTC: `12:00:01.250`.
+//! Instants as people read them: `12:00:01.250 UTC`.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -20,7 +20,7 @@ pub(super) fn instant_text(at: Micros, now: Micros) -> String {
         part => format!(".{:03}", part / 1_000),
     };
     let time = then.time();
-    let time = format!("{:02}:{:02}:{:02}{fraction}", time.hour(), time.minute(), time.second());
+    let time = format!("{:02}:{:02}:{:02}{fraction} UTC", time.hour(), time.minute(), time.second());
     match then.date() == today {
         true => time,
         false => format!("{} {time}", then.date()),
@@ -35,15 +35,15 @@ mod tests {
     fn instants_are_times_of_day() {
         let noon = 1_800_014_400_000_000;
         for (at_us, want) in [
-            (noon, "12:00:00"),
-            (noon + 1_250_000, "12:00:01.250"),
-            (noon + 1_250_001, "12:00:01.251"),
-            (noon + 1_250_999, "12:00:01.251"),
-            (noon + 86_400_000_000, "2027-01-16 12:00:00"),
+            (noon, "12:00:00 UTC"),
+            (noon + 1_250_000, "12:00:01.250 UTC"),
+            (noon + 1_250_001, "12:00:01.251 UTC"),
+            (noon + 1_250_999, "12:00:01.251 UTC"),
+            (noon + 86_400_000_000, "2027-01-16 12:00:00 UTC"),
         ] {
             assert_eq!(instant_text(Micros::new(at_us), Micros::new(noon)), want);
         }
         let now = Micros::new(noon + 1_250_999);
-        assert_eq!(instant_text(now, now), "12:00:01.250");
+        assert_eq!(instant_text(now, now), "12:00:01.250 UTC");
     }
 }

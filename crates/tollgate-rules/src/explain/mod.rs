@@ -15,6 +15,7 @@
 //! Credentials are never part of an explanation: see `credentials.rs`.
 
 mod applied_rule;
+mod ban_text;
 mod condition_text;
 mod explained_facts;
 mod explained_verdict;
@@ -39,6 +40,7 @@ use crate::gatekeeper::{Ask, Gatekeeper, InfallibleStore, RulesVersion};
 use crate::rule_set::Override;
 use explained_verdict::ExplainedVerdict;
 
+pub use ban_text::ban_text;
 pub use condition_text::rule_condition_text;
 pub use level::LimitLevel;
 pub use refusal_explanation::RefusalExplanation;
@@ -145,6 +147,8 @@ pub struct ExplainedRule {
     pub cost: Option<ExplainedCost>,
     /// The limits.
     pub limits: Vec<ExplainedLimit>,
+    /// The block that follows refusals, as [`ban_text`] says it; `None` if the rule has none.
+    pub ban: Option<String>,
 }
 
 /// One condition of a rule.

@@ -1,6 +1,7 @@
 //! Blocks, which refuse before any limit is asked, and bans, which make blocks of refusals.
 
 use std::convert::Infallible;
+use std::slice;
 use std::sync::atomic::Ordering;
 
 use tollgate::decision::MAX_LIMITS;
@@ -11,8 +12,15 @@ use tollgate::{
 
 use super::{Gatekeeper, InfallibleStore};
 use crate::answer::{AnswerEntries, Binding, PlanDecision};
+use crate::observer::{BanNotice, BanOutcome};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::{Ban, Rule};
+
+/// The scope of refusals that a rule in shadow would have given: rules that are enforced later begin at zero.
+pub(crate) const SHADOW_REFUSALS: &str = "shadow_refusals";
+
+/// The scope of the state that counts a ban in shadow once.
+pub(crate) const SHADOW_BLOCK: &str = "shadow_block";
 
 /// The blocks that a request is under.
 pub(crate) struct FoundBlock {
@@ -71,7 +79,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     }
 
     /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the
-    /// block.
+    /// block. Refusals in shadow count towards bans in shadow, which change no decision.
     #[inline]
     pub(super) async fn apply_bans(
         &self,
@@ -80,6 +88,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         (decision, outcomes): (Decision, &[Outcome]),
         now: Now<'_>,
     ) -> Decision {
+        if act == Act::Take && plan.rules().has_shadow_bans() {
+            self.count_shadow_refusals(plan, outcomes, now).await;
+        }
         if decision.refusal() == Some(Refusal::OverLimit)
             && act == Act::Take
             && plan.has_ban()
@@ -119,10 +130,22 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     ) -> Option<Wait> {
         let mut longest = None;
         for (ban, planned) in bans_of_refusal(plan, violates, outcomes) {
-            let (rule, caller) = (plan.rule(planned), plan.caller(planned));
-            longest = longest.max(self.count_refusal(rule, ban, caller, now).await);
+            longest = longest.max(self.count_refusal(plan, planned, ban, now).await);
         }
         longest
+    }
+
+    /// Counts the refusals that rules in shadow would have given towards their bans.
+    #[inline]
+    async fn count_shadow_refusals(
+        &self,
+        plan: &RequestPlan<'_>,
+        outcomes: &[Outcome],
+        now: Now<'_>,
+    ) {
+        for (ban, planned) in bans_of_shadow(plan, outcomes) {
+            Box::pin(self.count_shadow_refusal(plan, planned, ban, now)).await;
+        }
     }
 
     /// Returns the decision that [`apply_bans`](Gatekeeper::apply_bans) would return. Counts nothing.
@@ -153,26 +176,85 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Counts one refusal. Returns the duration of the block if this was one too many.
     async fn count_refusal(
         &self,
-        rule: &Rule,
+        plan: &RequestPlan<'_>,
+        planned: &PlannedLimit<'_>,
         ban: &Ban,
-        key: &KeyBuf,
         now: Now<'_>,
     ) -> Option<Wait> {
+        let (rule, key) = (plan.rule(planned), plan.caller(planned));
         let counted_under = rule.scoped("refusals", key);
-        let check = refusal_check(rule, ban, &counted_under);
-        let store = &self.store;
-        let Ok(counted): Result<Decision, Infallible> =
-            store.decide_each(&[check], now, &mut [Outcome::default()]).await;
+        let counted = self.count_one(&refusal_check(rule, ban, &counted_under), now).await;
         if !is_one_too_many(&counted) {
             return None;
         }
         let (wait, now) = (Wait::at_least(ban.block), counted.at());
-        let block = rule.scoped("block", key);
-        let Ok(blocked) = store.block((&block).into(), now.after(wait), now).await;
+        let (block, until) = (rule.scoped("block", key), now.after(wait));
+        let Ok(blocked) = self.store.block((&block).into(), until, now).await;
         let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
         counter.fetch_add(1, Ordering::Relaxed);
+        let outcome = if blocked { BanOutcome::Blocked } else { BanOutcome::NoRoom };
+        self.notify_of_ban(plan, planned, BanNotice { rule, key, at: now, until, outcome });
         blocked.then_some(wait)
     }
+
+    /// Counts one refusal in shadow, and the ban that would follow: once in the time of its block.
+    #[cold]
+    async fn count_shadow_refusal(
+        &self,
+        plan: &RequestPlan<'_>,
+        planned: &PlannedLimit<'_>,
+        ban: &Ban,
+        now: Now<'_>,
+    ) {
+        let (rule, key) = (plan.rule(planned), plan.caller(planned));
+        let counted_under = rule.scoped(SHADOW_REFUSALS, key);
+        let counted = self.count_one(&refusal_check(rule, ban, &counted_under), now).await;
+        if !is_one_too_many(&counted) {
+            return;
+        }
+        let blocked_under = rule.scoped(SHADOW_BLOCK, key);
+        let check = Check::new(&ban.shadow_block, &blocked_under).terms(ban_terms(rule));
+        let blocked = self.count_one(&check, now).await;
+        if blocked.allowed() && counts_towards_bans(blocked.decided_by()) {
+            self.counts.shadow_bans.fetch_add(1, Ordering::Relaxed);
+            let (at, outcome) = (blocked.at(), BanOutcome::Shadow);
+            let until = at.after(Wait::at_least(ban.block));
+            self.notify_of_ban(plan, planned, BanNotice { rule, key, at, until, outcome });
+        }
+    }
+
+    async fn count_one(&self, check: &Check<'_>, now: Now<'_>) -> Decision {
+        let outcome = &mut [Outcome::default()];
+        let Ok(counted): Result<Decision, Infallible> =
+            self.store.decide_each(slice::from_ref(check), now, outcome).await;
+        counted
+    }
+
+    /// Counts a ban for its rule, and notifies the observer.
+    fn notify_of_ban(
+        &self,
+        plan: &RequestPlan<'_>,
+        planned: &PlannedLimit<'_>,
+        notice: BanNotice<'_>,
+    ) {
+        if notice.outcome != BanOutcome::NoRoom {
+            let tally = plan.rules().tally_of(planned.limit_ref.rule);
+            tally.add_ban(notice.outcome == BanOutcome::Shadow);
+        }
+        if let Some(observer) = &self.observer {
+            observer.banned(plan.rules(), &notice);
+        }
+    }
+}
+
+/// The bans that a request counts towards because rules in shadow would have refused it.
+fn bans_of_shadow<'p>(
+    plan: &'p RequestPlan<'_>,
+    outcomes: &[Outcome],
+) -> impl Iterator<Item = (&'p Ban, &'p PlannedLimit<'p>)> {
+    bans_of(plan, outcomes, |_, planned, outcome| {
+        planned.enforcement == Enforcement::Shadow && !outcome.allowed
+    })
 }
 
 /// The bans that a refusal counts towards, each with a limit that refused: once for each rule and key,
@@ -182,12 +264,22 @@ fn bans_of_refusal<'p>(
     violates: impl Fn(usize) -> bool,
     outcomes: &[Outcome],
 ) -> impl Iterator<Item = (&'p Ban, &'p PlannedLimit<'p>)> {
+    bans_of(plan, outcomes, move |index, planned, _| {
+        // A decision refused for lack of room violates no limit.
+        planned.enforcement == Enforcement::Enforced && violates(index)
+    })
+}
+
+/// The bans of the limits that refused, once for each rule and key.
+fn bans_of<'p>(
+    plan: &'p RequestPlan<'_>,
+    outcomes: &[Outcome],
+    refused: impl Fn(usize, &PlannedLimit<'_>, &Outcome) -> bool,
+) -> impl Iterator<Item = (&'p Ban, &'p PlannedLimit<'p>)> {
     let mut last = None;
     let each = plan.limits.iter().zip(outcomes).enumerate();
     each.filter_map(move |(index, (planned, outcome))| {
-        // A decision refused for lack of room violates no limit.
-        let refused = planned.enforcement == Enforcement::Enforced && violates(index);
-        let counts = refused && counts_towards_bans(outcome.decided_by);
+        let counts = refused(index, planned, outcome) && counts_towards_bans(outcome.decided_by);
         let ban = plan.rule(planned).ban.as_ref().filter(|_| counts)?;
         let counted = (planned.limit_ref.rule, planned.descriptor, planned.caller);
         (last.replace(counted) != Some(counted)).then_some((ban, planned))
@@ -196,8 +288,12 @@ fn bans_of_refusal<'p>(
 
 /// The check that counts a refusal towards a ban.
 fn refusal_check<'c>(rule: &Rule, ban: &'c Ban, counted_under: &'c KeyBuf) -> Check<'c> {
-    let terms = Terms { consistency: Consistency::Strict, ..rule.terms };
-    Check::new(&ban.refusals, counted_under).terms(terms)
+    Check::new(&ban.refusals, counted_under).terms(ban_terms(rule))
+}
+
+/// Terms of the counts behind a ban.
+fn ban_terms(rule: &Rule) -> Terms {
+    Terms { consistency: Consistency::Strict, ..rule.terms }
 }
 
 /// Returns true if the refusal that was counted was the last before the block.

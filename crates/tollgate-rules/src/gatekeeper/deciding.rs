@@ -184,8 +184,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
     }
 
-    /// Asks a store that answers at once. Only a refusal under a rule that bans takes the way of
-    /// other stores.
+    /// Asks a store that answers at once. Only a refusal under a rule that bans, in shadow or not, takes
+    /// the way of other stores.
     pub(crate) fn ask_store_at_once(
         &self,
         plan: &RequestPlan<'_>,
@@ -203,7 +203,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if let Some(block) = block {
             return block.refuse(plan, entries, now.instant());
         }
-        if decision.refusal() == Some(Refusal::OverLimit) && plan.has_ban() && !plan.is_attempt {
+        let may_ban =
+            decision.refusal() == Some(Refusal::OverLimit) || plan.rules().has_shadow_bans();
+        if may_ban && plan.has_ban() && !plan.is_attempt {
             let outcomes = entries.outcomes();
             decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));
         }

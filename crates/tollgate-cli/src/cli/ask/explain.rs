@@ -86,6 +86,9 @@ struct RuleReply {
     own_limits: Option<OverrideReply>,
     cost: Option<CostReply>,
     limits: Vec<LimitReply>,
+    /// `None` if the rule has none, or the server does not say so.
+    #[serde(default)]
+    ban: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -192,6 +195,9 @@ impl RuleReply {
         for one in &self.limits {
             let (limit, sum) = (printable(&one.limit), printable_whole(&one.arithmetic));
             line("limit", format!("{limit}: {sum}"));
+        }
+        if let Some(ban) = &self.ban {
+            line("ban", printable_whole(ban));
         }
     }
 }

@@ -134,6 +134,27 @@ pub(super) struct RuleTallyReply {
     pub(super) refused: u64,
     pub(super) shadow: u64,
     pub(super) soft: u64,
+    /// 0 where the server has no such count.
+    #[serde(default)]
+    pub(super) store_unavailable: u64,
+    /// The same.
+    #[serde(default)]
+    pub(super) refused_by_other: u64,
+}
+
+impl RuleTallyReply {
+    /// Number of requests that the rule applied to.
+    pub(super) fn requests(&self) -> u64 {
+        let counts = [
+            self.allowed,
+            self.refused,
+            self.shadow,
+            self.soft,
+            self.store_unavailable,
+            self.refused_by_other,
+        ];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// The response of `/api/history`; `None` stands for a step without data.

@@ -102,7 +102,6 @@ pub(super) fn rule_rows(
     let before: Option<(HashMap<&str, &RankedRuleReply>, f64)> = before.map(|(rules, seconds)| {
         (rules.iter().map(|rule| (&*rule.name, rule)).collect(), seconds.max(0.001))
     });
-    let requests = |rule: &RankedRuleReply| rule.tally.allowed.saturating_add(rule.tally.refused);
     let listed = rules.iter().filter(|rule| matches(filter, [&rule.name, rule.effect()]));
     let mut rows: Vec<RuleRow> = listed
         .map(|rule| RuleRow {
@@ -116,7 +115,7 @@ pub(super) fn rule_rows(
                 let before = before.get(&*rule.name)?;
                 let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
                 let refused = per_s(rule.tally.refused, before.tally.refused);
-                Some((per_s(requests(rule), requests(before)), refused))
+                Some((per_s(rule.tally.requests(), before.tally.requests()), refused))
             }),
         })
         .collect();

@@ -56,6 +56,7 @@ function ruleStory(rule) {
     el("p", {}, rule.why),
     rule.conditions?.length ? el("ul", { class: "conditions" }, rule.conditions.map(conditionOf)) : null,
     rule.key ? keyOf(rule) : null,
+    rule.ban ? el("p", { class: "muted" }, `Ban: ${rule.ban}.`) : null,
     rule.cost ? el("p", {}, `Costs ${plural(rule.cost.units, "unit")}${rule.cost.why ? `: ${rule.cost.why}` : ""}`) : null,
     (rule.limits ?? []).map(limitOf));
 }

@@ -81,8 +81,9 @@ function rowOf(rule, open) {
 }
 
 /** What became of the requests of a rule, in a line. A rule that refuses nothing shows what it would have refused. */
-function countsText({ allowed, refused, shadow, soft, store_unavailable: unavailable = 0 }) {
-  const decided = allowed + refused + shadow + soft + unavailable;
+function countsText(tally) {
+  const { refused, shadow, soft, store_unavailable: unavailable = 0 } = tally;
+  const decided = Object.values(tally).reduce((sum, one) => sum + one, 0);
   const [number, what] = shadow ? [shadow, "would be refused"] : soft ? [soft, "warned"] : [refused, "refused"];
   const lost = unavailable ? `, ${count(unavailable)} without the store` : "";
   return `${count(number)} ${what} of ${count(decided)} (${share(number, decided)})${lost}`;
@@ -99,8 +100,10 @@ function fillRow(row, rule) {
     ["Requests in progress", rule.concurrency],
     ["Allowed", count(tally.allowed)], ["Refused", count(tally.refused)], ["Would be refused (shadow)", tally.shadow ? count(tally.shadow) : null],
     ["Warned (soft)", tally.soft ? count(tally.soft) : null],
+    ["Refused by another rule", tally.refused_by_other ? count(tally.refused_by_other) : null],
     ["Store unavailable", tally.store_unavailable ? count(tally.store_unavailable) : null],
     ["Waiting", waits ? `${count(waits.waiting)} now, ${count(waits.admitted)} admitted, ${count(waits.expired)} expired` : null],
+    ["Ban", rule.ban ? `${rule.ban}: ${plural(rule.bans, "caller")} banned${rule.shadow_bans ? `, ${count(rule.shadow_bans)} in shadow` : ""}` : null],
     ["Over time", el("a", { href: `#/overview${query({ rule: rule.name })}` }, "Chart of this rule")],
   ], "wide"));
 }

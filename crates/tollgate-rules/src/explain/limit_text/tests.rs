@@ -42,29 +42,29 @@ fn buckets_are_told_in_tokens_and_levels() {
         (0, "only looked at"),
         (21, "never fits, the most at once is 20"),
     ] {
-        let head = format!("bucket of 20, 3.4 tokens at 12:00:01.250, needs {needs}: ");
+        let head = format!("bucket of 20, 3.4 tokens at 12:00:01.250 UTC, needs {needs}: ");
         assert_eq!(arithmetic(&tokens, &spent, 1_250, needs), head + want);
     }
     assert_eq!(
         arithmetic(&tokens, &[(0, 26)], 0, 1),
-        "bucket of 20, 6 tokens in debt at 12:00:00, needs 1: refused, 4.2 s until 1"
+        "bucket of 20, 6 tokens in debt at 12:00:00 UTC, needs 1: refused, 4.2 s until 1"
     );
     assert_eq!(
         arithmetic(&tokens, &[(0, 19)], 0, 1),
-        "bucket of 20, 1 token at 12:00:00, needs 1: fits, 0 left"
+        "bucket of 20, 1 token at 12:00:00 UTC, needs 1: fits, 0 left"
     );
     let leaky = limit("100/minute burst 20", Algorithm::LeakyBucket);
     assert_eq!(
         arithmetic(&leaky, &spent, 1_250, 3),
-        "leaky bucket of 20, filled to 16.6 at 12:00:01.250, needs 3: fits, filled to 19.6"
+        "leaky bucket of 20, filled to 16.6 at 12:00:01.250 UTC, needs 3: fits, filled to 19.6"
     );
     assert_eq!(
         arithmetic(&leaky, &spent, 1_250, 5),
-        "leaky bucket of 20, filled to 16.6 at 12:00:01.250, needs 5: refused, 960 ms until 5 fit"
+        "leaky bucket of 20, filled to 16.6 at 12:00:01.250 UTC, needs 5: refused, 960 ms until 5 fit"
     );
     assert_eq!(
         arithmetic(&leaky, &[], 0, 1),
-        "leaky bucket of 20, empty at 12:00:00, needs 1: fits, filled to 1"
+        "leaky bucket of 20, empty at 12:00:00 UTC, needs 1: fits, filled to 1"
     );
 }
 
@@ -74,15 +74,15 @@ fn queues_are_told_in_departures() {
     let queue = queue.algorithm(Algorithm::LeakyBucket).queue().build().unwrap();
     assert_eq!(
         arithmetic(&queue, &[(-8_710, 20)], 1_250, 1),
-        "queue of 20, 3.4 ahead at 12:00:01.250, needs 1: fits, leaves after 2.04 s"
+        "queue of 20, 3.4 ahead at 12:00:01.250 UTC, needs 1: fits, leaves after 2.04 s"
     );
     assert_eq!(
         arithmetic(&queue, &[(0, 20)], 0, 1),
-        "queue of 20, 20 ahead at 12:00:00, needs 1: refused, 600 ms until 1 fits"
+        "queue of 20, 20 ahead at 12:00:00 UTC, needs 1: refused, 600 ms until 1 fits"
     );
     assert_eq!(
         arithmetic(&queue, &[], 0, 1),
-        "queue of 20, 0 ahead at 12:00:00, needs 1: fits, leaves at once"
+        "queue of 20, 0 ahead at 12:00:00 UTC, needs 1: fits, leaves at once"
     );
 }
 
@@ -91,26 +91,26 @@ fn windows_are_told_in_units_used() {
     let window = limit("100/minute", Algorithm::FixedWindow);
     assert_eq!(
         arithmetic(&window, &[(0, 97)], 22_500, 5),
-        "window of 100, 97 used at 12:00:22.500, needs 5: \
-         refused, 37.5 s until the window ends at 12:01:00"
+        "window of 100, 97 used at 12:00:22.500 UTC, needs 5: \
+         refused, 37.5 s until the window ends at 12:01:00 UTC"
     );
     assert_eq!(
         arithmetic(&window, &[(0, 97)], 22_500, 1),
-        "window of 100, 97 used at 12:00:22.500, needs 1: fits, 98 used until 12:01:00"
+        "window of 100, 97 used at 12:00:22.500 UTC, needs 1: fits, 98 used until 12:01:00 UTC"
     );
     let log = limit("5 per 10s", Algorithm::SlidingWindowLog);
     let charges = [(7_000, 1), (9_000, 1), (12_000, 1), (14_000, 1), (15_000, 1)];
     assert_eq!(
         arithmetic(&log, &charges, 15_000, 1),
-        "5 in any 10 s, 5 used at 12:00:15, needs 1: refused, 2 s until 1 of them has expired"
+        "5 in any 10 s, 5 used at 12:00:15 UTC, needs 1: refused, 2 s until 1 of them has expired"
     );
     assert_eq!(
         arithmetic(&log, &charges, 15_000, 2),
-        "5 in any 10 s, 5 used at 12:00:15, needs 2: refused, 4 s until 2 of them have expired"
+        "5 in any 10 s, 5 used at 12:00:15 UTC, needs 2: refused, 4 s until 2 of them have expired"
     );
     assert_eq!(
         arithmetic(&log, &charges[..3], 15_000, 2),
-        "5 in any 10 s, 3 used at 12:00:15, needs 2: fits, 5 used"
+        "5 in any 10 s, 3 used at 12:00:15 UTC, needs 2: fits, 5 used"
     );
 }
 
@@ -120,18 +120,18 @@ fn counters_are_told_by_their_windows() {
     let charges = [(-60_000, 80), (0, 20)];
     assert_eq!(
         arithmetic(&counter, &charges, 15_000, 10),
-        "100 in the last minute, 75.0 % of 80 before + 20 now = about 80 used at 12:00:15, needs 10: \
+        "100 in the last minute, 75.0 % of 80 before + 20 now = about 80 used at 12:00:15 UTC, needs 10: \
          fits, about 90 used"
     );
     assert_eq!(
         arithmetic(&counter, &[(0, 7)], 0, 1),
-        "100 in the last minute, about 7 used at 12:00:00, needs 1: fits, about 8 used"
+        "100 in the last minute, about 7 used at 12:00:00 UTC, needs 1: fits, about 8 used"
     );
     let whole = parse_rate("4/minute").unwrap().algorithm(Algorithm::SlidingWindowCounter);
     let whole = whole.buckets(4).build().unwrap();
     assert_eq!(
         arithmetic(&whole, &[(0, 4)], 1_000, 1),
-        "4 in any minute, 4 used at 12:00:01, needs 1: refused, 74 s until 1 of them has expired"
+        "4 in any minute, 4 used at 12:00:01 UTC, needs 1: refused, 74 s until 1 of them has expired"
     );
 }
 
