@@ -262,8 +262,9 @@ impl ControlPlane {
     fn is_seen(&self, caller: &ServerCaller<'_>, report: &KeyReport) -> bool {
         report.is_kept || {
             let (rule, hash) = (&*caller.rule().name, self.names.hash(caller.key()));
-            let now = self.gatekeeper.now();
-            let recent = self.metrics.observer.hottest(RECENT_CALLERS_MAX, TopOrder::Requests, now);
+            let (rules, now) = (self.gatekeeper.rules(), self.gatekeeper.now());
+            let (observer, identify) = (&self.metrics.observer, &rules.settings().identify);
+            let recent = observer.hottest(RECENT_CALLERS_MAX, TopOrder::Requests, identify, now);
             recent.iter().any(|entry| *entry.rule == *rule && entry.hash == hash)
         }
     }

@@ -20,7 +20,8 @@ pub(super) fn instant_text(at: Micros, now: Micros) -> String {
         part => format!(".{:03}", part / 1_000),
     };
     let time = then.time();
-    let time = format!("{:02}:{:02}:{:02}{fraction} UTC", time.hour(), time.minute(), time.second());
+    let time =
+        format!("{:02}:{:02}:{:02}{fraction} UTC", time.hour(), time.minute(), time.second());
     match then.date() == today {
         true => time,
         false => format!("{} {time}", then.date()),

@@ -168,8 +168,8 @@ function busiestRules() {
 }
 
 /** Decisions of a rule; one that was delayed is one that was allowed. */
-function decisions({ allowed, refused, unavailable, shadow, soft }) {
-  return allowed + refused + (unavailable ?? 0) + shadow + soft;
+function decisions({ allowed, refused, unavailable, shadow, soft, refused_by_other: other }) {
+  return allowed + refused + (unavailable ?? 0) + shadow + soft + (other ?? 0);
 }
 
 function recentRefusals(notRecorded) {
