@@ -69,7 +69,7 @@ pub const HIDDEN: &str = "(not shown)";
 /// A key as people read it. Values of parts that are credentials, such as a cookie, are replaced by
 /// [`HIDDEN`]; the rules' way to identify callers says which headers are credentials of theirs.
 pub fn shown_key_text(key: &KeyBuf, identify: &Identify) -> String {
-    Credentials(identify).key_text(key)
+    HiddenCredentials(identify).key_text(key)
 }
 
 /// A header value without its query, if the header has a URL; other values are unchanged.
@@ -98,9 +98,9 @@ pub fn shown_url(url: &str) -> Cow<'_, str> {
 }
 
 /// The rules' way to identify callers: it says which headers prove an identity.
-pub(crate) struct Credentials<'a>(pub(crate) &'a Identify);
+pub(crate) struct HiddenCredentials<'a>(pub(crate) &'a Identify);
 
-impl Credentials<'_> {
+impl HiddenCredentials<'_> {
     /// Returns true if the value of this header, in small letters, is not shown.
     pub(crate) fn hides_header(&self, name: &str) -> bool {
         names_credential(name) || self.0.proving_headers().any(|one| one == name)
@@ -116,7 +116,7 @@ impl Credentials<'_> {
     pub(crate) fn hides_part(&self, name: &str) -> bool {
         match name.split_once('.') {
             Some(("header", header)) => self.hides_header(header),
-            Some(("entry", entry)) => entry != API_KEY && Credentials::hides_entry(entry),
+            Some(("entry", entry)) => entry != API_KEY && HiddenCredentials::hides_entry(entry),
             Some((_, field)) => names_credential(field),
             None => false,
         }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn keys_do_not_have_credentials() {
         let identify = Identify::default();
-        let secrets = Credentials(&identify);
+        let secrets = HiddenCredentials(&identify);
         let key = KeyBuf::new()
             .with("header.x-auth-token", "t0p")
             .with("entry.Authorization", "t0p")

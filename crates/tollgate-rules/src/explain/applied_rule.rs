@@ -19,7 +19,7 @@ use super::{
     ExplainedCondition, ExplainedCost, ExplainedKey, ExplainedKeyPart, ExplainedLimit,
     ExplainedRule, ExplainedTier, RuleResult,
 };
-use crate::credentials::Credentials;
+use crate::credentials::HiddenCredentials;
 
 /// Everything that the explanation of one rule is made of.
 pub(super) struct RuleContext<'p, 'a> {
@@ -32,7 +32,7 @@ pub(super) struct RuleContext<'p, 'a> {
     pub(super) present: &'p [Outcome],
     /// The same with their parts; none if the store does not show them.
     pub(super) states: &'p [State],
-    pub(super) secrets: Credentials<'p>,
+    pub(super) secrets: HiddenCredentials<'p>,
     /// The instant of the decision.
     pub(super) at: Micros,
 }

@@ -8,7 +8,7 @@ use crate::rule_set::RuleSet;
 
 use super::ExplainedCondition;
 use super::shorten::shorten;
-use crate::credentials::{Credentials, shown_header_value};
+use crate::credentials::{HiddenCredentials, shown_header_value};
 
 /// The most alternatives of a condition that are listed.
 const ALTERNATIVES_MAX: usize = 8;
@@ -18,7 +18,7 @@ pub(super) fn explain_conditions(
     condition: &Condition,
     seen: &NormalizedFacts<'_>,
     path: Option<&Spelling<'_>>,
-    secrets: &Credentials<'_>,
+    secrets: &HiddenCredentials<'_>,
 ) -> Vec<ExplainedCondition> {
     let parts = match condition {
         Condition::All(parts) => &parts[..],
@@ -39,12 +39,12 @@ pub(super) fn explain_conditions(
 
 /// The condition of a rule as people read it; `None` if the rule applies always.
 pub fn rule_condition_text(rules: &RuleSet, rule: &Rule) -> Option<String> {
-    let secrets = Credentials(&rules.settings().identify);
+    let secrets = HiddenCredentials(&rules.settings().identify);
     rule.condition.as_ref().map(|condition| condition_text(condition, &secrets))
 }
 
 /// A condition as people read it: `method is GET or POST`.
-pub(super) fn condition_text(condition: &Condition, secrets: &Credentials<'_>) -> String {
+pub(super) fn condition_text(condition: &Condition, secrets: &HiddenCredentials<'_>) -> String {
     let nested = |parts: &[Condition], word: &str| {
         let texts = parts.iter().map(|part| match part {
             Condition::All(_) | Condition::Any(_) => format!("({})", condition_text(part, secrets)),
@@ -66,7 +66,7 @@ pub(super) fn condition_text(condition: &Condition, secrets: &Credentials<'_>) -
         Condition::Tier(test) => format!("tier {}", test_text(test, false)),
         Condition::ApiKey(test) => format!("api_key {}", test_text(test, true)),
         Condition::Entry { name, value } => {
-            format!("entry {name} {}", test_text(value, Credentials::hides_entry(name)))
+            format!("entry {name} {}", test_text(value, HiddenCredentials::hides_entry(name)))
         }
         Condition::Domain(test) => format!("domain {}", test_text(test, false)),
         Condition::Ip(nets) => format!("ip is in {}", list(nets.iter(), " or ")),
@@ -102,7 +102,7 @@ fn add_found(
     condition: &Condition,
     seen: &NormalizedFacts<'_>,
     path: Option<&Spelling<'_>>,
-    secrets: &Credentials<'_>,
+    secrets: &HiddenCredentials<'_>,
     found: &mut Vec<String>,
 ) {
     let facts = seen.facts;
@@ -130,7 +130,7 @@ fn add_found(
         Condition::ApiKey(_) => shown(seen.api_key().map(|_| "an API key (not shown)"), "API key"),
         Condition::Entry { name, .. } => {
             let value = facts.entries_named(name).next();
-            let hidden = value.filter(|_| Credentials::hides_entry(name));
+            let hidden = value.filter(|_| HiddenCredentials::hides_entry(name));
             shown(hidden.map(|_| "(not shown)").or(value), &format!("entry {name}"))
         }
         Condition::Domain(_) => shown(facts.domain, "domain"),

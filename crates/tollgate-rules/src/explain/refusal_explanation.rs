@@ -14,7 +14,7 @@ use super::shorten::shorten;
 use super::work_in_progress::refusing_bound;
 use super::{ExplainedFact, ExplainedRetry, ExplainedRule};
 use super::{explained_facts, retry_text, summary};
-use crate::credentials::Credentials;
+use crate::credentials::HiddenCredentials;
 
 /// The explanation of a refused request. It has only the rules that applied, and no credentials.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl DecidedRequest<'_> {
             // A refusal charged nothing, so its outcomes are of the present states.
             present: self.outcomes(),
             states: &[],
-            secrets: Credentials(&rules.settings().identify),
+            secrets: HiddenCredentials(&rules.settings().identify),
             at: decision.at(),
         };
         let refusing = self.refusing_verdict();

@@ -16,7 +16,7 @@ use super::rehearsal::RehearsedDecision;
 use super::shorten::shorten;
 use super::work_in_progress::add_bounds;
 use super::{ExplainedRule, RuleResult};
-use crate::credentials::Credentials;
+use crate::credentials::HiddenCredentials;
 
 /// The most rules that an explanation lists: files may have thousands that do not apply.
 pub const RULES_LISTED_MAX: usize = 500;
@@ -48,7 +48,7 @@ pub(super) fn explain_rules<S: InfallibleStore, C: Clock>(
         outcomes: rehearsal.decided.entries.outcomes(),
         present: &rehearsal.present,
         states: &rehearsal.states,
-        secrets: Credentials(&rules.settings().identify),
+        secrets: HiddenCredentials(&rules.settings().identify),
         at: rehearsal.decided.decision.at(),
     };
     let mut room = RULES_LISTED_MAX.saturating_sub(selected.len());

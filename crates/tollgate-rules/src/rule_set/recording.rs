@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{BaseRules, RuleSet};
-use crate::credentials::Credentials;
+use crate::credentials::HiddenCredentials;
 use crate::facts::Facts;
 use crate::identify::api_key::hash_api_key;
 use crate::matcher::Condition;
@@ -78,7 +78,7 @@ impl BaseRules {
             if name != "host" {
                 self.read_headers.insert(name);
             }
-            let is_credential = Credentials(&self.settings.identify).hides_header(name);
+            let is_credential = HiddenCredentials(&self.settings.identify).hides_header(name);
             let headers = &mut self.recorded_headers;
             match headers.binary_search_by(|known| (*known.name).cmp(name)) {
                 Ok(index) => headers[index].is_in_key |= is_in_key,
