@@ -13,10 +13,10 @@ use crate::matcher::parse_header_name;
 /// The most sources of one estimate.
 const SOURCES_MAX: usize = 8;
 
-/// An estimate of a cost: the first of its sources that a request has, or else a number.
+/// An estimate of a cost: the largest of its sources that a request has, or else a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// The sources, best first. Bound: 8.
+    /// The sources. Bound: 8.
     sources: Box<[EstimateSource]>,
     /// The number for requests without any of them, from 1.
     fallback: u64,
@@ -93,15 +93,45 @@ impl CostEstimate {
         })
     }
 
-    /// The estimate for a request. A number of 0 is none: it would make the request free.
-    pub(crate) fn of(&self, facts: &Facts<'_>) -> u64 {
-        let number = |source: &EstimateSource| match source {
-            EstimateSource::Json(path) => facts.request_json?.number(path),
-            EstimateSource::Bytes => facts.request_bytes,
-        };
-        let mut numbers = self.sources.iter().filter_map(number);
-        numbers.find(|number| *number > 0).unwrap_or(self.fallback).min(MAX_EXACT)
+    /// The largest number of the sources in the JSON body; 0 without one.
+    pub(crate) fn largest_in_json(&self, facts: &Facts<'_>) -> u64 {
+        let numbers = self.json_paths().filter_map(|path| facts.request_json?.number(path));
+        numbers.max().unwrap_or(0).min(MAX_EXACT)
     }
+
+    /// Returns true if the length of the body is one of the sources.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.sources.contains(&EstimateSource::Bytes)
+    }
+
+    /// The estimate for a request: the largest number, because the client chooses which of them the upstream obeys. A
+    /// number of 0 is none: it would make the request free.
+    pub(crate) fn of(&self, facts: &Facts<'_>) -> u64 {
+        let json = facts.request_json;
+        let number = |source: &EstimateSource| match source {
+            EstimateSource::Json(path) => json?.number(path),
+            EstimateSource::Bytes => facts.request_bytes.or_else(|| json?.bytes()),
+        };
+        let largest = self.sources.iter().filter_map(number).max().filter(|number| *number > 0);
+        let reads_json = self.json_paths().next().is_some();
+        let estimate = match json.filter(|_| reads_json) {
+            Some(json) if json.is_unread() => largest.unwrap_or(1),
+            // The number that the upstream reads may be in the part that this reader cannot read.
+            Some(json) if json.unreadable().is_some() => self.fallback.max(largest.unwrap_or(0)),
+            _ => largest.unwrap_or(self.fallback),
+        };
+        estimate.min(MAX_EXACT)
+    }
+}
+
+/// The treatment of a request whose body cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnreadable {
+    /// It costs the number at the end of the estimate, or more if a larger number was found before the first error.
+    #[default]
+    Estimate,
+    /// It is refused, and costs nothing.
+    Refuse,
 }
 
 impl EstimateSource {
@@ -155,7 +185,7 @@ fn fallback(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_json::RequestJson;
+    use crate::request_json::{RequestBodyEnd, RequestJson};
 
     #[test]
     fn estimates_are_read() {
@@ -192,27 +222,36 @@ mod tests {
     }
 
     #[test]
-    fn the_first_number_above_zero_counts() {
+    fn the_largest_number_counts() {
         let estimate =
             CostEstimate::parse("{request.json.a|request.json.b.0|request.bytes|7}").unwrap();
         // body, bytes, estimate
         let cases = [
-            (r#"{"a":5,"b":[6]}"#, None, 5),
-            (r#"{"a":0,"b":[6]}"#, None, 6),
+            (r#"{"a":5,"b":[6]}"#, Some(3), 6),
+            (r#"{"a":9,"b":[6]}"#, Some(8), 9),
+            // All of the body has been read, so its length is known.
+            (r#"{"a":0,"b":[6]}"#, None, 15),
             (r#"{"a":-5,"b":[1.5]}"#, Some(40), 40),
-            (r#"{"a":"5"}"#, Some(0), 7),
+            (r#"{"a":"5"}"#, Some(0), 5),
             (r#"{"a":1e400}"#, None, MAX_EXACT),
-            (r#"{"a":5"#, None, 7),
+            (r#"{}"#, None, 2),
+            (r#"{"a":5"#, Some(1), 7),
+            (r#"{"a":50]"#, Some(1), 50),
             ("", None, 7),
         ];
         for (body, request_bytes, want) in cases {
             let mut reader = RequestJson::reader(estimate.json_paths().cloned());
             reader.feed(body.as_bytes());
-            let json = reader.finish();
+            let json = reader.finish(RequestBodyEnd::Complete);
             let facts = Facts { request_bytes, request_json: Some(&json), ..Facts::default() };
             assert_eq!(estimate.of(&facts), want, "{body}");
         }
         assert_eq!(estimate.of(&Facts::default()), 7);
+        let unread = RequestJson::unread();
+        let facts = Facts { request_json: Some(&unread), ..Facts::default() };
+        assert_eq!(estimate.of(&facts), 1, "the least that it can cost");
+        assert_eq!(estimate.of(&Facts { request_bytes: Some(40), ..facts }), 40);
+        assert_eq!(CostEstimate::fixed(7).of(&facts), 7);
     }
 
     #[test]

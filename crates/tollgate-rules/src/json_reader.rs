@@ -1,17 +1,25 @@
 //! `JsonNumberReader`: finds the numbers at some paths of a JSON document that arrives in pieces.
 //!
-//! It keeps no copy of the document: its memory is the open containers, the name of the current member and the
-//! number being read, all bounded. A document counts only if it is valid to its end; text that is not UTF-8 is
-//! tolerated inside of strings.
+//! It keeps no copy of the document: its memory is the open containers, the current name or text and the number being
+//! read, all bounded. Text that is not UTF-8 is tolerated inside of strings.
+//!
+//! Answers of an upstream are read exactly: a document counts only if it is valid to its end. Requests are read
+//! generously, because a client must not hide a number from this reader that the upstream finds.
 
+mod deep;
+mod encoding;
 mod number;
+mod text;
 
-use arrayvec::ArrayVec;
+use tollgate::time::MAX_EXACT;
 
-use crate::json_path::{JsonPath, SEGMENT_BYTES_MAX};
+use crate::json_path::JsonPath;
+use deep::DeepValue;
+pub(crate) use encoding::TextDecoder;
 use number::NumberToken;
+use text::TextToken;
 
-/// The deepest nesting of a document, as serde_json has it. A deeper one is not read.
+/// The deepest nesting of a document whose containers are kept, as serde_json has it. Paths are much shorter.
 const DEPTH_MAX: usize = 127;
 
 /// Reads numbers from JSON text, which is fed in pieces of any size.
@@ -22,20 +30,23 @@ pub struct JsonNumberReader {
     values: Box<[Option<u64>]>,
     /// Number of leading parts of each path that lead to the current value.
     matched: Box<[u8]>,
-    repeated: RepeatedNumber,
+    policy: NumberPolicy,
     state: ReaderState,
     /// The open containers. Bound: [`DEPTH_MAX`].
     open: Vec<Container>,
     token: JsonToken,
 }
 
-/// The number that counts if a path appears twice in a document.
+/// The numbers of a document that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RepeatedNumber {
-    /// The last, as most readers of JSON have it.
-    Last,
-    /// The largest, because it is not known which of them another reader takes.
-    Largest,
+pub enum NumberPolicy {
+    /// Whole numbers of valid JSON, at most 127 levels deep. If a path appears twice, the last counts, as most readers of
+    /// JSON have it.
+    Exact,
+    /// The largest number that some reader could take: also a text with a number, a fraction (rounded up), a number that
+    /// is too long to be read (more than any limit), and a name in other capitals. `NaN`, `Infinity`, control characters in strings
+    /// and any depth are tolerated.
+    LargestPossible,
 }
 
 /// The end of a document.
@@ -88,43 +99,26 @@ enum JsonToken {
     None,
     Text(TextToken),
     Number(NumberToken),
-    /// The rest of `true`, `false` or `null`.
+    /// The rest of `true`, `false`, `null` or `NaN`.
     Literal(&'static [u8]),
-}
-
-/// A string being read.
-#[derive(Debug, Default)]
-struct TextToken {
-    is_name: bool,
-    escape: TextEscape,
-    /// The decoded name of a member.
-    name: ArrayVec<u8, SEGMENT_BYTES_MAX>,
-    /// True if the name is too long to be part of a path.
-    is_too_long: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum TextEscape {
-    #[default]
-    None,
-    /// After a backslash.
-    Begun,
-    /// Inside of `\uXXXX`, with the number of digits so far, and their value.
-    Unicode { digits: u8, code: u16 },
+    /// The rest of `Infinity`, and its number if it is positive.
+    Infinity(&'static [u8], Option<u64>),
+    /// A value below the deepest level that is read.
+    Deep(DeepValue),
 }
 
 impl JsonNumberReader {
     /// A reader for the numbers at these paths.
     pub fn new(
         paths: impl IntoIterator<Item = JsonPath>,
-        repeated: RepeatedNumber,
+        policy: NumberPolicy,
     ) -> JsonNumberReader {
         let paths: Box<[JsonPath]> = paths.into_iter().collect();
         JsonNumberReader {
             values: vec![None; paths.len()].into(),
             matched: vec![0; paths.len()].into(),
             paths,
-            repeated,
+            policy,
             state: ReaderState::Document,
             open: Vec::new(),
             token: JsonToken::None,
@@ -148,9 +142,15 @@ impl JsonNumberReader {
                 JsonToken::None => self.between_tokens(bytes),
                 JsonToken::Text(_) => self.in_text(bytes),
                 JsonToken::Number(_) => self.in_number(bytes),
-                JsonToken::Literal(_) => self.in_literal(bytes),
+                JsonToken::Literal(_) | JsonToken::Infinity(..) => self.in_literal(bytes),
+                JsonToken::Deep(_) => self.in_deep_value(bytes),
             };
         }
+    }
+
+    /// Returns true if the document is invalid, so that the rest of it changes nothing.
+    pub fn has_failed(&self) -> bool {
+        self.state == ReaderState::Failed
     }
 
     /// Ends the document. The values stay until [`begin`](JsonNumberReader::begin).
@@ -185,7 +185,7 @@ impl JsonNumberReader {
             (ReaderState::CommaOrEnd, b'}' | b']') => self.close(byte),
             (ReaderState::CommaOrEnd, b',') => self.next_item(),
             (ReaderState::Name | ReaderState::NameOrEnd, b'"') => {
-                self.token = JsonToken::Text(TextToken { is_name: true, ..TextToken::default() });
+                self.token = JsonToken::Text(TextToken::name());
             }
             (ReaderState::Colon, b':') => self.state = ReaderState::Value,
             (ReaderState::Document | ReaderState::Value | ReaderState::ItemOrEnd, _) => {
@@ -204,6 +204,10 @@ impl JsonNumberReader {
             b't' => self.token = JsonToken::Literal(b"rue"),
             b'f' => self.token = JsonToken::Literal(b"alse"),
             b'n' => self.token = JsonToken::Literal(b"ull"),
+            b'N' if self.is_generous() => self.token = JsonToken::Literal(b"aN"),
+            b'I' if self.is_generous() => {
+                self.token = JsonToken::Infinity(b"nfinity", Some(MAX_EXACT));
+            }
             _ => match NumberToken::begin(byte) {
                 Some(number) => self.token = JsonToken::Number(number),
                 None => self.state = ReaderState::Failed,
@@ -213,7 +217,10 @@ impl JsonNumberReader {
 
     fn open_container(&mut self, is_object: bool) {
         if self.open.len() == DEPTH_MAX {
-            self.state = ReaderState::Failed;
+            match self.is_generous() {
+                true => self.token = JsonToken::Deep(DeepValue::default()),
+                false => self.state = ReaderState::Failed,
+            }
             return;
         }
         self.open.push(Container { is_object, index: 0 });
@@ -261,7 +268,7 @@ impl JsonNumberReader {
             if path.segment(depth).is_some_and(&is_it) {
                 *matched += 1;
                 // A member that appears twice replaces the first, with all that is in it.
-                if self.repeated == RepeatedNumber::Last {
+                if self.policy == NumberPolicy::Exact {
                     *value = None;
                 }
             }
@@ -284,21 +291,37 @@ impl JsonNumberReader {
             self.state = ReaderState::Failed;
             return;
         }
-        let depth = self.open.len();
-        for ((path, matched), value) in self.paths.iter().zip(&self.matched).zip(&mut self.values) {
-            if path.len() == depth && usize::from(*matched) == depth {
-                let found = number.whole();
-                *value = match self.repeated {
-                    RepeatedNumber::Last => found,
-                    RepeatedNumber::Largest => found.max(*value),
-                };
-            }
-        }
+        self.found(match self.policy {
+            NumberPolicy::Exact => number.whole(),
+            NumberPolicy::LargestPossible => number.largest(),
+        });
         self.end_value();
     }
 
+    /// Notes the number of the current value at the paths that lead to it.
+    fn found(&mut self, number: Option<u64>) {
+        let depth = self.open.len();
+        for ((path, matched), value) in self.paths.iter().zip(&self.matched).zip(&mut self.values) {
+            if path.len() == depth && usize::from(*matched) == depth {
+                *value = match self.policy {
+                    NumberPolicy::Exact => number,
+                    NumberPolicy::LargestPossible => number.max(*value),
+                };
+            }
+        }
+    }
+
+    fn is_generous(&self) -> bool {
+        self.policy == NumberPolicy::LargestPossible
+    }
+
     fn in_number<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let is_generous = self.is_generous();
         let JsonToken::Number(number) = &mut self.token else { return bytes };
+        if is_generous && bytes[0] == b'I' && number.is_minus() {
+            self.token = JsonToken::Infinity(b"nfinity", None);
+            return &bytes[1..];
+        }
         let taken = bytes.iter().take_while(|byte| number.push(**byte)).count();
         if taken < bytes.len() {
             self.end_number();
@@ -307,33 +330,50 @@ impl JsonNumberReader {
     }
 
     fn in_literal<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let JsonToken::Literal(rest) = &mut self.token else { return bytes };
+        let rest = match &mut self.token {
+            JsonToken::Literal(rest) | JsonToken::Infinity(rest, _) => rest,
+            _ => return bytes,
+        };
         if rest.first() != bytes.first() {
             self.state = ReaderState::Failed;
             return bytes;
         }
         *rest = &rest[1..];
         if rest.is_empty() {
-            self.token = JsonToken::None;
+            let token = std::mem::replace(&mut self.token, JsonToken::None);
+            if let JsonToken::Infinity(_, Some(number)) = token {
+                self.found(Some(number));
+            }
             self.end_value();
         }
         &bytes[1..]
     }
 
+    fn in_deep_value<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let JsonToken::Deep(deep) = &mut self.token else { return bytes };
+        let (rest, is_at_end) = deep.skip(bytes);
+        if is_at_end {
+            self.token = JsonToken::None;
+            self.end_value();
+        }
+        rest
+    }
+
     fn in_text<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let is_generous = self.is_generous();
         let JsonToken::Text(text) = &mut self.token else { return bytes };
-        if text.escape != TextEscape::None {
+        if text.is_escaped() {
             if !text.push_escaped(bytes[0]) {
                 self.state = ReaderState::Failed;
             }
             return &bytes[1..];
         }
-        let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+        let is_special = |byte: &u8| matches!(byte, b'"' | b'\\') || !is_generous && *byte < b' ';
         let plain = bytes.iter().position(is_special).unwrap_or(bytes.len());
         text.push(&bytes[..plain]);
         match bytes.get(plain) {
             None => return &[],
-            Some(b'\\') => text.escape = TextEscape::Begun,
+            Some(b'\\') => text.begin_escape(),
             Some(b'"') => self.end_text(),
             Some(_) => self.state = ReaderState::Failed,
         }
@@ -344,46 +384,17 @@ impl JsonNumberReader {
         let JsonToken::Text(text) = std::mem::replace(&mut self.token, JsonToken::None) else {
             return;
         };
-        if !text.is_name {
+        if !text.is_name() {
+            if self.is_generous() {
+                self.found(text.number());
+            }
             self.end_value();
             return;
         }
-        self.enter(|segment| !text.is_too_long && segment.as_bytes() == &*text.name);
+        match self.is_generous() {
+            true => self.enter(|segment| text.resembles(segment)),
+            false => self.enter(|segment| text.equals(segment)),
+        }
         self.state = ReaderState::Colon;
-    }
-}
-
-impl TextToken {
-    /// Adds decoded bytes.
-    fn push(&mut self, bytes: &[u8]) {
-        if self.is_name && self.name.try_extend_from_slice(bytes).is_err() {
-            self.is_too_long = true;
-        }
-    }
-
-    /// Reads a byte of an escape; false if there is no such escape.
-    fn push_escaped(&mut self, byte: u8) -> bool {
-        let TextEscape::Unicode { digits, code } = self.escape else {
-            self.escape = TextEscape::None;
-            match byte {
-                b'"' | b'\\' | b'/' => self.push(&[byte]),
-                // No part of a path contains a control character.
-                b'b' | b'f' | b'n' | b'r' | b't' => self.push(b"\0"),
-                b'u' => self.escape = TextEscape::Unicode { digits: 0, code: 0 },
-                _ => return false,
-            }
-            return true;
-        };
-        let Some(digit) = char::from(byte).to_digit(16) else { return false };
-        let code = code << 4 | digit as u16;
-        if digits < 3 {
-            self.escape = TextEscape::Unicode { digits: digits + 1, code };
-            return true;
-        }
-        self.escape = TextEscape::None;
-        // Half of a pair becomes U+FFFD: names with characters beyond the basic plane are escaped by few writers.
-        let char = char::from_u32(code.into()).unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.push(char.encode_utf8(&mut [0; 4]).as_bytes());
-        true
     }
 }

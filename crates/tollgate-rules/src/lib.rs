@@ -154,10 +154,10 @@ pub use overrides::OverrideChange;
 pub use own_refusal::OwnRefusal;
 pub use plan::Enforcement;
 pub use problem::Problem;
-pub use request_json::{RequestJson, RequestJsonReader};
+pub use request_json::{RequestBodyEnd, RequestJson, RequestJsonReader, UnreadableBody};
 pub use reservation::{
-    AdaptiveBoundReport, BodyCharges, MeteredCharges, ReservationAnswer, ReservationId,
-    ReserveError, ResponseCharges, ResponseFacts, SettleError, SettlementCharges,
+    AdaptiveBoundReport, BodyCharges, MeteredCharges, RequestByteCharges, ReservationAnswer,
+    ReservationId, ReserveError, ResponseCharges, ResponseFacts, SettleError, SettlementCharges,
     SettlementOutcome, SettlementTally, WorkOutcome,
 };
 pub use response_meter::{BodyEnd, UnreadableReason};
@@ -166,7 +166,9 @@ pub use rule_set::{Override, RuleSet, RuleSettings};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};
-pub use waiting::{Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest};
+pub use waiting::{
+    BodyNeed, Departure, TurnSleepFn, WaitFigures, WaitOutcome, WaitTally, WaitingRequest,
+};
 pub use websocket_limits::WebSocketLimits;
 
 /// The examples of the README, run as doc tests.

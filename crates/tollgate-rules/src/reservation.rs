@@ -8,6 +8,7 @@
 mod adaptive_bounds;
 mod body_charges;
 mod plan_answer;
+mod request_bytes;
 mod settlement;
 mod table;
 
@@ -30,6 +31,7 @@ use crate::rule::{Cost, Rule};
 use crate::waiting::{BottleneckId, Departure, WaitingTables};
 use crate::websocket_limits::WebSocketLimits;
 use body_charges::ByteTreatment;
+use request_bytes::CountedEstimate;
 use table::{
     OpenReservation, ReservationRefusal, ReservationRequest, ReservationSecrets, ReservationTable,
     SharedKeys,
@@ -38,6 +40,7 @@ use tollgate::store::join::join_all;
 
 pub use body_charges::BodyCharges;
 pub(crate) use plan_answer::PlanAnswer;
+pub use request_bytes::RequestByteCharges;
 
 pub use adaptive_bounds::{ADAPTIVE_KEYS_MAX, AdaptiveBoundReport, WorkOutcome};
 pub use settlement::{
@@ -135,6 +138,8 @@ struct ReservedCharge {
     actual: Option<Arc<ActualCost>>,
     /// The treatment of the bytes of the bodies, if they are counted.
     by_bytes: Option<ByteTreatment>,
+    /// The estimate, if the bytes of the request's body are part of it and have yet to pass.
+    counted: Option<Arc<CountedEstimate>>,
     terms: Terms,
 }
 
@@ -163,6 +168,16 @@ impl Reservations {
             let max = rule.concurrency.as_ref()?.max;
             let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
             Some(ConcurrencyRefusal { bound: Some(Binding::Concurrency(number)), bottleneck, max })
+        })
+    }
+
+    /// The refusal of the first rule of a plan whose `concurrency` is reached.
+    pub(crate) fn reached_bound(&self, plan: &RequestPlan<'_>) -> Option<ConcurrencyRefusal> {
+        plan.enforced().find_map(|(number, rule, key)| {
+            let (in_progress, max) = self.work_in_progress(rule, key)?;
+            let bottleneck = Some(BottleneckId(self.secrets.in_flight_hash(rule, key)));
+            let bound = Some(Binding::Concurrency(number));
+            (in_progress >= max).then_some(ConcurrencyRefusal { bound, bottleneck, max })
         })
     }
 
@@ -398,6 +413,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             rule.concurrency.is_some()
                 || rule.actual_cost().is_some()
                 || rule.cost == Cost::Bytes
+                || rule.estimates_by_bytes()
                 || websocket_limits(rule, &ask.facts).is_some()
         };
         // A request that is delayed may leave, and is refunded then.
@@ -567,6 +583,7 @@ fn charges<'o>(
             settled: settled(planned),
             actual: plan.rule(planned).actual_cost().cloned(),
             by_bytes: ByteTreatment::of(plan, planned).filter(|_| !explicit_cost),
+            counted: CountedEstimate::of(plan, planned).filter(|_| !explicit_cost),
             terms: plan.rule(planned).terms,
         })
         .collect()

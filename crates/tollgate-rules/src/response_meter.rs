@@ -12,7 +12,7 @@ use std::fmt;
 use crate::cost_source::ActualCost;
 use crate::event_stream::{EventStreamReader, StreamPart};
 use crate::json_path::JsonPath;
-use crate::json_reader::{DocumentEnd, JsonNumberReader, RepeatedNumber};
+use crate::json_reader::{DocumentEnd, JsonNumberReader, NumberPolicy};
 use usage::UsageForm;
 
 /// Measures one response body.
@@ -229,7 +229,7 @@ impl JsonNumbers {
         }
         Box::new(JsonNumbers {
             last: vec![None; all.len()].into(),
-            reader: JsonNumberReader::new(all, RepeatedNumber::Last),
+            reader: JsonNumberReader::new(all, NumberPolicy::Exact),
             forms,
             documents: 0,
             content_events: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::headers::PolicyName;
 use tollgate::{Algorithm, Align, KeyBuf, Limit, LimitError, Terms};
 
-use crate::cost_source::{ActualCost, CostEstimate};
+use crate::cost_source::{ActualCost, CostEstimate, OnUnreadable};
 use crate::fair::Fair;
 use crate::import::ImportDetails;
 use crate::json_path::JsonPath;
@@ -147,7 +147,18 @@ impl Rule {
         self.reserve().into_iter().flat_map(CostEstimate::json_paths)
     }
 
-    fn reserve(&self) -> Option<&CostEstimate> {
+    /// Returns true if the rule refuses requests whose body its estimate needs and cannot be read.
+    pub(crate) fn refuses_unreadable(&self) -> bool {
+        matches!(self.cost, Cost::Reserve { unreadable: OnUnreadable::Refuse, .. })
+    }
+
+    /// Returns true if the length of a request's body is part of the estimate of its cost.
+    pub(crate) fn estimates_by_bytes(&self) -> bool {
+        self.reserve().is_some_and(CostEstimate::counts_bytes)
+    }
+
+    /// The estimate that is reserved.
+    pub(crate) fn reserve(&self) -> Option<&CostEstimate> {
         match &self.cost {
             Cost::Reserve { reserve, .. } => Some(reserve),
             _ => None,
@@ -243,6 +254,8 @@ pub enum Cost {
         reserve: CostEstimate,
         /// The place in the response that has the true cost.
         actual: Option<Arc<ActualCost>>,
+        /// The treatment of requests whose body the estimate needs and cannot be read.
+        unreadable: OnUnreadable,
     },
 }
 

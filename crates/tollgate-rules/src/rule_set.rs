@@ -74,6 +74,8 @@ struct BaseRules {
     read_headers: ReadHeaders,
     /// True if some rule with a `ban` may be in shadow.
     has_shadow_bans: bool,
+    /// True if the bytes of a request's body are part of the estimate of some rule.
+    estimates_by_bytes: bool,
     /// Rules that stated limits are counted under: first that of our own rules, then those of each
     /// domain. Not among the rules.
     stated: Vec<IndexedRule>,
@@ -263,6 +265,7 @@ impl RuleSet {
             reads_host: false,
             read_headers: ReadHeaders::default(),
             has_shadow_bans: false,
+            estimates_by_bytes: false,
             stated: vec![IndexedRule::unindexed(stated_rule("stated"))],
         };
         for name in book.settings.identify.identity_headers() {
@@ -520,6 +523,11 @@ impl RuleSet {
         self.base.estimates_costs
     }
 
+    /// Returns true if the bytes of a request's body are part of the estimate of some rule.
+    pub fn estimates_by_bytes(&self) -> bool {
+        self.base.estimates_by_bytes
+    }
+
     /// Returns true if the cost of some rule is estimated by the body of a request.
     pub fn reads_request_json(&self) -> bool {
         self.base.reads_request_json
@@ -604,6 +612,7 @@ impl BaseRules {
         self.reads_host |= reads_host;
         self.has_shadow_bans |=
             rule.ban.is_some() && matches!(rule.mode, Mode::Shadow | Mode::Share(_));
+        self.estimates_by_bytes |= rule.mode != Mode::Off && rule.estimates_by_bytes();
         if rule.mode != Mode::Off {
             self.note_headers(&rule);
         }

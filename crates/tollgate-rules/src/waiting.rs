@@ -16,6 +16,7 @@
 //! bottleneck_queues.rs the queues, and who may try
 //! decision_watch.rs    clients that leave while a store decides
 //! departures.rs        admitted requests that a limit with `queue: true` delays
+//! unread_body.rs       the look at a request before its body is read
 //! wait_budget.rs        who would wait in vain
 //! wait_tally.rs        counts by rule
 //! ```
@@ -25,6 +26,7 @@ mod bottleneck_queues;
 mod decision_watch;
 mod departures;
 mod head_timer;
+mod unread_body;
 mod wait_budget;
 mod wait_tally;
 mod waiting_request;
@@ -44,6 +46,7 @@ use departures::DepartureLines;
 pub use admission::PatienceFn;
 pub use bottleneck_queues::WAITING_MAX;
 pub use departures::Departure;
+pub use unread_body::BodyNeed;
 pub use wait_tally::{WAIT_BUCKETS_MS, WaitFigures, WaitOutcome, WaitTally};
 pub use waiting_request::WaitingRequest;
 

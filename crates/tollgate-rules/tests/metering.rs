@@ -6,8 +6,8 @@ use tollgate::{ManualClock, MemoryStore, Micros};
 use tollgate_rules::cost_source::ActualCost;
 use tollgate_rules::response_meter::{BodyEnd, BodyHead, MeterReading, ResponseMeter};
 use tollgate_rules::{
-    Ask, Facts, Gatekeeper, RequestJson, ResponseFacts, SettlementOutcome, Source,
-    UnreadableReason, compile, expect_ready,
+    Ask, BodyNeed, Facts, Gatekeeper, RequestBodyEnd, RequestJson, ResponseFacts,
+    SettlementOutcome, Source, UnreadableReason, compile, expect_ready,
 };
 
 const RULES: &str = "
@@ -63,7 +63,7 @@ impl MeteringGate {
         let facts = Facts { path: Some(path), ..Facts::default() };
         let json = self.0.rules().request_json_reader(&facts).map(|mut reader| {
             reader.feed(request.as_bytes());
-            reader.finish()
+            reader.finish(RequestBodyEnd::Complete)
         });
         let bytes = Some(request.len() as u64);
         let facts = Facts { request_json: json.as_ref(), request_bytes: bytes, ..facts };
@@ -166,13 +166,14 @@ fn every_form_of_usage_is_understood() {
 fn what_cannot_be_read_is_charged_as_reserved_and_counted() {
     use UnreadableReason::*;
     // response, cost, reason
-    let rows: [(ResponseRow<'_>, u64, UnreadableReason); 11] = [
+    let rows: [(ResponseRow<'_>, u64, UnreadableReason); 12] = [
         ((200, JSON, "{}"), 100, NoNumber),
         ((200, JSON, ""), 100, NoNumber),
         ((200, JSON, r#"{"usage":{"total_tokens":17}"#), 100, InvalidJson),
         ((200, JSON, r#"{"usage":{"total_tokens":"17"}}"#), 100, NoNumber),
         ((200, "text/html", "<p>"), 100, MediaType),
-        ((404, JSON, "{}"), 100, NoNumber),
+        ((404, JSON, "{}"), 0, NoNumber),
+        ((400, "text/html", "<p>"), 0, MediaType),
         ((101, JSON, ""), 100, Tunnel),
         ((200, EVENTS, "data: [DONE]\n\n"), 100, NoNumber),
         ((429, JSON, "{}"), 0, NoNumber),
@@ -238,9 +239,11 @@ fn bytes_and_headers_are_costs_too() {
     assert_eq!(header(200, &[("x-tokens", "+8")]), 100);
     assert_eq!(header(200, &[]), 100);
     assert_eq!(header(502, &[]), 0);
+    assert_eq!(header(400, &[]), 0);
+    assert_eq!(header(400, &[("x-tokens", "8")]), 8);
     assert_eq!(gate.count(SettlementOutcome::Bytes), 2);
-    assert_eq!(gate.count(SettlementOutcome::Header), 1);
-    assert_eq!(gate.count(SettlementOutcome::Unreadable(UnreadableReason::Header)), 3);
+    assert_eq!(gate.count(SettlementOutcome::Header), 2);
+    assert_eq!(gate.count(SettlementOutcome::Unreadable(UnreadableReason::Header)), 4);
 }
 
 #[test]
@@ -251,7 +254,7 @@ fn the_estimate_comes_from_the_request() {
     };
     assert_eq!(reserved("/chat", r#"{"max_tokens":250}"#), 250);
     assert_eq!(reserved("/chat", r#"{"max_tokens":250,"max_tokens":3}"#), 250);
-    assert_eq!(reserved("/chat", r#"{"max_tokens":"250"}"#), 100);
+    assert_eq!(reserved("/chat", r#"{"max_tokens":"250"}"#), 250);
     assert_eq!(reserved("/chat", "not JSON"), 100);
     let gate = MeteringGate::new();
     let facts = Facts { path: Some("/files"), request_bytes: Some(300), ..Facts::default() };
@@ -268,6 +271,231 @@ fn the_estimate_comes_from_the_request() {
     };
     assert!(reader("/chat") && !reader("/files") && !reader("/other"));
     assert_eq!(RequestJson::default(), RequestJson::default());
+}
+
+/// The units that rules reserve for a request with this body.
+fn reserved_for(reserve: &str, body: &[u8]) -> u64 {
+    let text = format!(
+        "rules: [{{ name: a, key: global, limits: [9007199254740991/day], cost: {{ reserve: '{reserve}' }} }}]"
+    );
+    let compiled = compile(&[Source::from_text("rules.yaml", &text)]);
+    let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+    let gate = Gatekeeper::new(rules, MemoryStore::new(1_000), ManualClock::new(NOON));
+    let mut reader = gate.rules().request_json_reader(&Facts::default()).expect("a path");
+    body.chunks(5).for_each(|piece| reader.feed(piece));
+    let json = reader.finish(RequestBodyEnd::Complete);
+    let facts = Facts { request_json: Some(&json), ..Facts::default() };
+    let answer = gate.decide(&Ask { facts, ..Ask::default() });
+    MAX_EXACT - answer.limits().next().expect("a limit").outcome.remaining
+}
+
+#[test]
+fn no_spelling_of_a_body_hides_its_number() {
+    let utf16 = |text: &str, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        text.encode_utf16().flat_map(bytes).collect()
+    };
+    let utf32 = |text: &str, bytes: fn(u32) -> [u8; 4]| -> Vec<u8> {
+        text.chars().flat_map(|char| bytes(char.into())).collect()
+    };
+    let plain = r#"{"note":"é😀","max_tokens":70000}"#;
+    let marked = format!("\u{feff}{plain}");
+    let with = |before: &str, number: &str| format!("{{{before}\"max_tokens\":{number}}}");
+    let deep = |levels: usize| {
+        let (open, close) = ("[{\"a\":".repeat(levels / 2), "}]".repeat(levels / 2));
+        with(&format!("\"x\":{open}\"]\\\"}}\"{close},"), "70000")
+    };
+    let hidden: &[(&str, Vec<u8>)] = &[
+        ("plain", plain.into()),
+        ("a byte order mark", marked.clone().into()),
+        ("UTF-16, big", utf16(plain, u16::to_be_bytes)),
+        ("UTF-16, little", utf16(plain, u16::to_le_bytes)),
+        ("UTF-16 with a mark, big", utf16(&marked, u16::to_be_bytes)),
+        ("UTF-16 with a mark, little", utf16(&marked, u16::to_le_bytes)),
+        ("UTF-32, big", utf32(plain, u32::to_be_bytes)),
+        ("UTF-32 with a mark, little", utf32(&marked, u32::to_le_bytes)),
+        ("NaN beside it", with("\"x\":NaN,\"y\":[-Infinity,Infinity],", "70000").into()),
+        ("a text", with("", "\"70000\"").into()),
+        ("a text with more around it", with("", "\" +7_0000.0 \"").into()),
+        ("a text with escapes", with("", "\"7\\u0030000\"").into()),
+        ("a text in base 16", with("", "\"0x11170\"").into()),
+        ("an exponent", with("", "7e4").into()),
+        ("a text with an exponent", with("", "\"7E+4\"").into()),
+        ("a fraction", with("", "69999.5").into()),
+        ("130 levels", deep(130).into()),
+        ("20,000 levels", deep(20_000).into()),
+        ("another number before it", with("\"max_tokens\":1,", "70000").into()),
+        ("capitals", plain.replace("max_tokens", "Max_Tokens").into()),
+        ("control characters", with("\"x\":\"\t\n\",", "70000").into()),
+        ("more after the document", format!("{plain} {{").into()),
+        ("more than the document", format!("{plain}, \"max_tokens\": 3").into()),
+    ];
+    for (name, body) in hidden {
+        assert_eq!(reserved_for("{request.json.max_tokens|2000}", body), 70_000, "{name}");
+    }
+    let most = [
+        with("", &"9".repeat(65)),
+        with("", &format!("1{}", "0".repeat(70_000))),
+        with("", &format!("\"{}\"", "9".repeat(65))),
+        with("", "1e400"),
+        with("", "Infinity"),
+    ];
+    for body in most {
+        let reserved = reserved_for("{request.json.max_tokens|2000}", body.as_bytes());
+        assert_eq!(reserved, MAX_EXACT, "{body}");
+    }
+    // There is no number, or none above 0; and a body that cannot be read never costs less than that.
+    for body in ["", "x", "{}", "{\"max_tokens\":70", "{\"max_tokens\":-1}", "{\"max_tokens\":NaN}"]
+    {
+        assert_eq!(
+            reserved_for("{request.json.max_tokens|2000}", body.as_bytes()),
+            2_000,
+            "{body}"
+        );
+    }
+    for number in ["\"-5\"", "\"x\"", "\"\"", "0", "true", "null", "[7]", "{}"] {
+        let body = with("", number);
+        assert_eq!(
+            reserved_for("{request.json.max_tokens|2000}", body.as_bytes()),
+            2_000,
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn the_largest_place_counts() {
+    let reserve = "{request.json.max_completion_tokens|request.json.max_tokens|2000}";
+    for (body, want) in [
+        (r#"{"max_completion_tokens":1,"max_tokens":100000}"#, 100_000),
+        (r#"{"max_tokens":1,"max_completion_tokens":100000}"#, 100_000),
+        (r#"{"max_tokens":7}"#, 7),
+        (r#"{"max_tokens":0,"max_completion_tokens":0}"#, 2_000),
+    ] {
+        assert_eq!(reserved_for(reserve, body.as_bytes()), want, "{body}");
+    }
+}
+
+/// A gate, and the remaining units of its only limit.
+fn gate_of(rule: &str) -> Gatekeeper<MemoryStore, ManualClock> {
+    let text = format!("rules: [{{ name: a, key: '{{ip}}', {rule} }}]");
+    let compiled = compile(&[Source::from_text("rules.yaml", &text)]);
+    let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+    Gatekeeper::new(rules, MemoryStore::new(1_000), ManualClock::new(NOON))
+}
+
+fn caller() -> Facts<'static> {
+    Facts { ip: Some([192, 0, 2, 1].into()), ..Facts::default() }
+}
+
+fn used_of(gate: &Gatekeeper<MemoryStore, ManualClock>) -> u64 {
+    let answer = gate.peek(&Ask { facts: caller(), cost: Some(0), ..Ask::default() });
+    1_000 - answer.limits().next().expect("a limit").outcome.remaining
+}
+
+/// Stated length, pieces, is it complete, charge when admitted, charge in the end.
+type PassedBytesRow<'a> = (Option<u64>, &'a [u64], bool, u64, u64);
+
+#[test]
+fn bytes_of_a_request_are_charged_as_they_pass() {
+    let rows: [PassedBytesRow<'_>; 9] = [
+        (None, &[100], true, 400, 100),
+        (None, &[300, 300], true, 400, 600),
+        (None, &[], true, 400, 400),
+        (None, &[], false, 400, 0),
+        (None, &[50], false, 400, 50),
+        (None, &[400], true, 400, 400),
+        (Some(500), &[500], true, 500, 500),
+        (Some(500), &[20], false, 500, 20),
+        (Some(500), &[], false, 500, 0),
+    ];
+    for (stated, pieces, is_complete, first, last) in rows {
+        let gate =
+            gate_of("limits: [1000/hour burst 1000], cost: { reserve: '{request.bytes|400}' }");
+        let facts = Facts { request_bytes: stated, ..caller() };
+        let ask = Ask { facts, ..Ask::default() };
+        let id =
+            expect_ready(gate.admit_by(gate.rules(), &ask, false, NOON)).id.expect("kept open");
+        assert_eq!(used_of(&gate), first);
+        let bytes = gate.take_request_bytes(id).expect("they are counted");
+        assert!(gate.take_request_bytes(id).is_none(), "once");
+        pieces.iter().for_each(|piece| assert!(!bytes.count(*piece)));
+        // The response may end before the body of the request.
+        gate.end(id);
+        expect_ready(gate.settle_request_bytes(&bytes, is_complete, NOON));
+        assert_eq!(used_of(&gate), last, "{stated:?} {pieces:?} {is_complete}");
+        expect_ready(gate.settle_request_bytes(&bytes, is_complete, NOON));
+        expect_ready(gate.cancel_request_bytes(&bytes, NOON));
+        assert_eq!(used_of(&gate), last, "once");
+    }
+}
+
+#[test]
+fn a_long_body_is_charged_on_its_way_and_a_cancelled_one_is_free() {
+    let gate =
+        gate_of("limits: [1000000/hour burst 1000000], cost: { reserve: '{request.bytes|400}' }");
+    let used = |gate: &Gatekeeper<MemoryStore, ManualClock>| {
+        let answer = gate.peek(&Ask { facts: caller(), cost: Some(0), ..Ask::default() });
+        1_000_000 - answer.limits().next().expect("a limit").outcome.remaining
+    };
+    let admit = || {
+        let ask = Ask { facts: caller(), ..Ask::default() };
+        let id =
+            expect_ready(gate.admit_by(gate.rules(), &ask, false, NOON)).id.expect("kept open");
+        gate.take_request_bytes(id).expect("they are counted")
+    };
+    let bytes = admit();
+    let mut charges = 0;
+    for _ in 0..100 {
+        if bytes.count(4_096) {
+            expect_ready(gate.charge_request_bytes(&bytes, NOON));
+            charges += 1;
+        }
+    }
+    assert_eq!(charges, 5, "each charge asks the store");
+    assert!((340_000..=409_600).contains(&used(&gate)), "{}", used(&gate));
+    expect_ready(gate.settle_request_bytes(&bytes, true, NOON));
+    assert_eq!(used(&gate), 409_600);
+    let bytes = admit();
+    assert_eq!(used(&gate), 410_000);
+    expect_ready(gate.cancel_request_bytes(&bytes, NOON));
+    assert_eq!(used(&gate), 409_600);
+}
+
+#[test]
+fn a_body_is_read_only_if_all_that_does_not_need_it_would_admit() {
+    let reserve = "cost: { reserve: '{request.json.n|50}' }";
+    // the second rule, cost used before by each rule, refused
+    let rows = [
+        ("", 0, false),
+        ("", 99, false),
+        ("", 100, true),
+        ("{ name: b, key: '{ip}', limits: [2/hour burst 2] }", 2, true),
+        ("{ name: b, key: '{ip}', limits: [2/hour burst 2] }", 1, false),
+        ("{ name: b, key: '{ip}', limits: [2/hour burst 2], mode: shadow }", 2, false),
+    ];
+    for (second, used, is_refused) in rows {
+        let text = format!(
+            "rules: [{{ name: a, key: '{{ip}}', limits: [100/hour burst 100], {reserve} }}, {second}]"
+        );
+        let compiled = compile(&[Source::from_text("rules.yaml", &text)]);
+        let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+        let gate = Gatekeeper::new(rules, MemoryStore::new(1_000), ManualClock::new(NOON));
+        if used > 0 {
+            gate.decide(&Ask { facts: caller(), cost: Some(used), ..Ask::default() });
+        }
+        let ask = Ask { facts: caller(), ..Ask::default() };
+        let need = expect_ready(gate.find_body_need(gate.rules(), &ask, NOON));
+        match need {
+            BodyNeed::Refused(answer) => {
+                assert!(is_refused && !answer.allowed(), "{second} {used}")
+            }
+            BodyNeed::Read(_) => assert!(!is_refused, "{second} {used}"),
+            BodyNeed::None => panic!("a rule needs it"),
+        }
+        let stated = Ask { cost: Some(1), ..ask };
+        let need = expect_ready(gate.find_body_need(gate.rules(), &stated, NOON));
+        assert!(matches!(need, BodyNeed::None), "the cost is known");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use crate::body_pace::BodyPace;
 use crate::gate::Admission;
-use crate::request_body::{PolledFrame, hint_with};
+use crate::replayed_body::{PolledFrame, hint_with};
 use crate::settlement::BodySettlement;
 
 pin_project! {

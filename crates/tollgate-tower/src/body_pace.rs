@@ -105,12 +105,14 @@ impl fmt::Debug for BodyPace {
     }
 }
 
-/// The pace of a request's body, which is made before the gate has decided.
+/// The pace of a request's body, which is made before the gate has decided. Dropping it ends the body.
 #[derive(Debug)]
 pub(crate) struct RequestPace {
     slot: PacerSlot,
     config: Arc<LayerConfig>,
+    /// `None` until the body of an admitted request is asked for.
     pace: Option<BodyPace>,
+    is_ended: bool,
 }
 
 /// The place in which the layer puts the pacer of an admitted request, in the request's extensions.
@@ -126,7 +128,8 @@ impl PacerSlot {
 
 impl RequestPace {
     pub(crate) fn new(config: &Arc<LayerConfig>) -> RequestPace {
-        RequestPace { slot: PacerSlot::default(), config: Arc::clone(config), pace: None }
+        let (slot, config) = (PacerSlot::default(), Arc::clone(config));
+        RequestPace { slot, config, pace: None, is_ended: false }
     }
 
     pub(crate) fn slot(&self) -> PacerSlot {
@@ -145,5 +148,21 @@ impl RequestPace {
 
     pub(crate) fn held_bytes(&self) -> u64 {
         self.pace.as_ref().map_or(0, BodyPace::held_bytes)
+    }
+
+    /// Ends the body, once. A body that was never asked for has not begun.
+    pub(crate) fn end(&mut self, is_complete: bool) {
+        let Some(pace) = &self.pace else { return };
+        if !std::mem::replace(&mut self.is_ended, true)
+            && let Some(settlement) = Arc::clone(&pace.pacer).end_request(is_complete)
+        {
+            self.config.run_in_background(settlement);
+        }
+    }
+}
+
+impl Drop for RequestPace {
+    fn drop(&mut self) {
+        self.end(false);
     }
 }

@@ -16,6 +16,7 @@ use http::{Extensions, HeaderName, Request, request, response};
 use tollgate::headers::{Dialect, PolicyName, RateLimitReply};
 use tollgate::{DecidedBy, Wait};
 
+use crate::body_host::{BodyReadEnd, UnreadBody};
 use crate::decision::{GateDecision, LayerNumbers};
 use crate::inner_fields::InnerLimitFields;
 use crate::patience::stated_patience;
@@ -41,11 +42,16 @@ pub trait Gate: Send + Sync + 'static {
         self.ask(question)
     }
 
-    /// Returns a reader if the decision about this request depends on its body; see
+    /// Returns true if the decision about some requests depends on their body; see
     /// [`RequestBodyLayer`](crate::RequestBodyLayer).
-    fn request_body_reader(&self, question: &GateRequest) -> Option<Box<dyn RequestBodyReader>> {
+    fn reads_bodies(&self) -> bool {
+        false
+    }
+
+    /// Looks at a request before its body is read, if the gate [reads bodies](Gate::reads_bodies).
+    fn body_demand(&self, question: &mut GateRequest) -> BodyDemandAnswer {
         let _ = question;
-        None
+        BodyDemandAnswer::Now(BodyDemand::None)
     }
 
     /// Returns true if an admission may have a [pacer](Admission::body_pacer). The bodies of requests are paced
@@ -77,6 +83,33 @@ impl GateAnswer {
             }
             Poll::Pending => GateAnswer::Later(future),
         }
+    }
+}
+
+/// The part that the body of a request plays in its decision.
+pub enum BodyDemand {
+    /// The body does not matter.
+    None,
+    /// The body has to be read before the request is decided.
+    Read(Box<dyn RequestBodyReader>),
+    /// The request is refused whatever its body says.
+    Refuse(GateVerdict),
+}
+
+/// A demand that is ready, or one to wait for.
+pub enum BodyDemandAnswer {
+    /// The demand is ready.
+    Now(BodyDemand),
+    /// The demand needs a wait, for example for a remote store.
+    Later(BoxFuture<(GateRequest, BodyDemand)>),
+}
+
+impl fmt::Debug for BodyDemandAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BodyDemandAnswer::Now(_) => "Now",
+            BodyDemandAnswer::Later(_) => "Later",
+        })
     }
 }
 
@@ -290,6 +323,11 @@ pub trait Admission: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The pacer of the body of the request alone.
+    fn request_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        self.body_pacer()
+    }
+
     /// Refunds the charge, because the work was never begun. Returns the rest of the refund, if it has to wait.
     fn give_back(self: Box<Self>) -> Option<BoxFuture<()>>;
 }
@@ -311,8 +349,18 @@ pub trait RequestBodyReader: Send {
     /// Reads the next bytes of the body.
     fn feed(&mut self, bytes: &[u8]);
 
-    /// Ends the body, and puts the findings into the extensions of the request, where the gate finds them.
-    fn finish(self: Box<Self>, extensions: &mut Extensions);
+    /// Returns true if the rest of the body changes nothing.
+    fn needs_no_more(&self) -> bool {
+        false
+    }
+
+    /// Ends the body, and puts the findings into the extensions of the request, where the gate finds them. `Err` refuses the
+    /// request.
+    fn finish(
+        self: Box<Self>,
+        end: BodyReadEnd,
+        extensions: &mut Extensions,
+    ) -> Result<(), UnreadBody>;
 }
 
 /// Charges the pieces of the bodies of one request as they pass.
@@ -322,6 +370,13 @@ pub trait BodyPacer: fmt::Debug + Send + Sync {
 
     /// Charges the next piece, before it passes. If `can_wait` is false, it passes at once.
     fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer;
+
+    /// Ends the body of a request. `is_complete` is false if the rest of it never arrived. Returns the settlement, if it has
+    /// to wait.
+    fn end_request(self: Arc<Self>, is_complete: bool) -> Option<BoxFuture<()>> {
+        let _ = is_complete;
+        None
+    }
 }
 
 /// The answer of a pacer that is ready, or one to wait for.

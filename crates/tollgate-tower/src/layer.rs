@@ -13,14 +13,15 @@ use http::{Method, Response, request, response};
 use tollgate::headers::Dialect;
 use tower_layer::Layer;
 
+use crate::body_host::{RequestBodyHost, UnreadBody};
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
 use crate::gate::{
-    BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions, RequestBodyReader,
+    BodyDemandAnswer, BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions,
     SleepFn, WaitFn,
 };
 use crate::inner_fields::InnerLimitFields;
-use crate::refusal::{RefusalFn, RefusedRequest};
+use crate::refusal::{self, RefusalFn, RefusedRequest};
 use crate::request_body::RequestBodyLayer;
 use crate::service::RateLimit;
 use crate::warning::{self, MisuseWatch, Warning};
@@ -81,6 +82,7 @@ pub(crate) struct LayerConfig {
     on_wait: Option<WaitFn>,
     report: ReportOptions,
     background: Option<Arc<BackgroundFn>>,
+    body_host: Option<Arc<dyn RequestBodyHost>>,
     on_warning: Arc<dyn Fn(Warning) + Send + Sync>,
     watch: Arc<MisuseWatch>,
     number: u32,
@@ -111,6 +113,7 @@ impl RateLimitLayer {
             on_wait: None,
             report: ReportOptions::default(),
             background: None,
+            body_host: None,
             on_warning: Arc::new(warning::write),
             watch: Arc::default(),
             number: LAYERS.fetch_add(1, Ordering::Relaxed),
@@ -244,6 +247,13 @@ impl RateLimitLayer {
         self.with(|config| config.background = Some(Arc::new(background)))
     }
 
+    /// Sets the server's part in reading bodies before the decision. Without it, each body takes up to 256 KiB, the server has
+    /// to bound its time, and a body that does not arrive is answered with 408.
+    #[must_use]
+    pub fn body_host(self, host: impl RequestBodyHost + 'static) -> RateLimitLayer {
+        self.with(|config| config.body_host = Some(Arc::new(host)))
+    }
+
     /// A layer to be put around this one: it reads the bodies of requests whose cost is estimated by them, and charges and
     /// paces those under `cost: bytes`. Without it, only the bodies of responses are charged by their bytes.
     pub fn request_body(&self) -> RequestBodyLayer {
@@ -290,12 +300,27 @@ impl LayerConfig {
         }
     }
 
-    /// A reader of the request's body, if the decision depends on it.
-    pub(crate) fn request_body_reader(
-        &self,
-        question: &GateRequest,
-    ) -> Option<Box<dyn RequestBodyReader>> {
-        self.gate.request_body_reader(question)
+    /// Returns true if the decision about some requests depends on their body.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        self.gate.reads_bodies()
+    }
+
+    /// Looks at a request before its body is read.
+    pub(crate) fn body_demand(&self, question: &mut GateRequest) -> BodyDemandAnswer {
+        self.gate.body_demand(question)
+    }
+
+    /// The server's part in reading bodies.
+    pub(crate) fn host(&self) -> Option<&dyn RequestBodyHost> {
+        self.body_host.as_deref()
+    }
+
+    /// The response to a request whose body was not read.
+    pub(crate) fn unread(&self, head: &request::Parts, reason: UnreadBody) -> Response<Bytes> {
+        match self.host() {
+            Some(host) => host.respond(head, reason),
+            None => refusal::unread(reason),
+        }
     }
 
     /// Returns true if the bodies of requests may have to be paced.

@@ -72,7 +72,9 @@ pub mod service;
 pub mod future;
 
 pub mod body;
+pub mod body_host;
 mod body_pace;
+mod replayed_body;
 
 pub mod warning;
 
@@ -81,6 +83,7 @@ mod header_text;
 mod patience;
 
 pub use body::GatedBody;
+pub use body_host::{RequestBodyHost, RequestBodyMemory, UnreadBody};
 pub use charge::ChargeStands;
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;
@@ -90,7 +93,8 @@ pub use key::KeyFrom;
 pub use keyed_gate::{KeyedGate, WithoutKey};
 pub use layer::{CarriesBody, PeerAddr, RateLimitLayer};
 pub use refusal::RefusedRequest;
-pub use request_body::{ReplayedBody, RequestBodyLayer};
+pub use replayed_body::ReplayedBody;
+pub use request_body::RequestBodyLayer;
 #[cfg(feature = "rules")]
 pub use rules::WebSocketRules;
 pub use service::RateLimit;

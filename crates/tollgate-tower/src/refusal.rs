@@ -6,6 +6,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::ProblemDetails;
 
+use crate::body_host::UnreadBody;
 use crate::decision::GateDecision;
 use crate::grpc;
 use crate::layer::LayerConfig;
@@ -117,6 +118,18 @@ pub(crate) fn ambiguous_header(header: &HeaderName, head: &request::Parts) -> Re
             problem(StatusCode::BAD_REQUEST, text.into())
         }
     };
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The response to a request whose body was not read.
+#[cold]
+pub(crate) fn unread(reason: UnreadBody) -> Response<Bytes> {
+    let (status, detail) = (reason.status(), reason.message());
+    let (title, code) = (status.canonical_reason().unwrap_or_default(), status.as_u16());
+    // The texts need no escaping.
+    let text = format!(r#"{{"title":"{title}","status":{code},"detail":"{detail}"}}"#);
+    let mut response = problem(status, text.into());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

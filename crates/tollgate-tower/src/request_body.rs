@@ -1,37 +1,37 @@
 //! `RequestBodyLayer`: reads the bodies of requests whose cost is estimated by them, before the gate decides.
 //!
 //! It goes around the [`RateLimitLayer`](crate::RateLimitLayer) that made it. Requests that no such rule applies to pass
-//! through untouched. Others wait until their body has been read, which the server must bound in time, and go
-//! on with the same frames. A body that is too long is not read to its end, so the estimate falls back, and the rest
-//! of it streams. Bodies under a rule with `cost: bytes` are charged and paced as they stream.
+//! through untouched. Others are refused unread if all that does not need their body refuses them already. If not, they wait
+//! until their body has been read, and go on with the same bytes. A body that is too long is not read to its end: the
+//! rule says if it is refused, or if the estimate falls back and the rest of it streams. A body that never arrives is answered
+//! with 408, and nothing is charged. Bodies under rules that count bytes are charged and paced as they stream.
+//!
+//! The server's part in this, such as bounds on time and memory, is a [`RequestBodyHost`](crate::RequestBodyHost).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use http::{Request, request};
-use http_body::{Body, Frame, SizeHint};
+use bytes::Bytes;
+use http::{Request, Response, request};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::body::GatedBody;
+use crate::body_host::{BodyReadEnd, UnreadBody};
 use crate::body_pace::RequestPace;
-use crate::gate::RequestBodyReader;
+use crate::gate::{
+    BodyDemand, BodyDemandAnswer, BoxFuture, GateRequest, GateVerdict, RequestBodyReader,
+};
 use crate::layer::LayerConfig;
+use crate::replayed_body::BufferedBody;
+use crate::service::{NextStep, next_step};
 
-/// The most bytes of a body that is read.
-pub const REQUEST_BODY_BYTES_MAX: u64 = 256 << 10;
-
-/// The most frames of a body that is read: each takes memory of its own, however short it is.
-const FRAMES_MAX: usize = 1_024;
-
-/// The most pieces of one frame; the body is not read if a frame has more.
-const PIECES_MAX: usize = 16;
+pub use crate::replayed_body::{REQUEST_BODY_BYTES_MAX, ReplayedBody};
 
 /// Reads request bodies for a rate limit layer; made by
 /// [`RateLimitLayer::request_body`](crate::RateLimitLayer::request_body).
@@ -76,9 +76,9 @@ pub struct RequestBodyService<S> {
     config: Arc<LayerConfig>,
 }
 
-impl<S, B> Service<Request<B>> for RequestBodyService<S>
+impl<S, B, R> Service<Request<B>> for RequestBodyService<S>
 where
-    S: Service<Request<ReplayedBody<B>>> + Clone,
+    S: Service<Request<ReplayedBody<B>>, Response = Response<GatedBody<R>>> + Clone,
     B: Body,
 {
     type Response = S::Response;
@@ -90,48 +90,36 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (has_body, is_readable) = {
-            let body = request.body();
-            (!body.is_end_stream(), body.size_hint().lower() <= REQUEST_BODY_BYTES_MAX)
-        };
+        let has_body = !request.body().is_end_stream();
         let pace = (has_body && self.config.paces_bodies()).then(|| {
             let pace = Box::new(RequestPace::new(&self.config));
             request.extensions_mut().insert(pace.slot());
             pace
         });
-        if !has_body || !is_readable {
-            let future = self.inner.call(request.map(|body| ReplayedBody::direct(body, pace)));
-            return RequestBodyFuture { state: ReadingState::Calling { future } };
-        }
         let (head, body) = request.into_parts();
-        let (head, reader) = self.reader(head);
-        let Some(reader) = reader else {
-            let body = ReplayedBody::direct(body, pace);
-            let future = self.inner.call(Request::from_parts(head, body));
-            return RequestBodyFuture { state: ReadingState::Calling { future } };
-        };
+        if !has_body || !self.config.reads_bodies() || self.config.exempts(&head) {
+            let request = Request::from_parts(head, ReplayedBody::direct(body, pace));
+            return RequestBodyFuture {
+                state: BodyState::Calling { future: self.inner.call(request) },
+            };
+        }
+        let mut question = self.config.gate_request(head);
+        let demand = self.config.body_demand(&mut question);
         let clone = self.inner.clone();
-        let reading = Box::new(ReadingRequest {
+        let held = HeldRequest {
             // The service that `poll_ready` found ready; a clone of it may not be.
             inner: std::mem::replace(&mut self.inner, clone),
-            head,
-            body: BufferedBody::new(body),
-            reader,
+            config: Arc::clone(&self.config),
+            body,
             pace,
-        });
-        RequestBodyFuture { state: ReadingState::Reading { reading: Some(reading) } }
-    }
-}
-
-impl<S> RequestBodyService<S> {
-    /// A reader of the body, if it is needed.
-    fn reader(&self, head: request::Parts) -> (request::Parts, Option<Box<dyn RequestBodyReader>>) {
-        if self.config.exempts(&head) {
-            return (head, None);
-        }
-        let question = self.config.gate_request(head);
-        let reader = self.config.request_body_reader(&question);
-        (question.head, reader)
+        };
+        let state = match demand {
+            BodyDemandAnswer::Now(demand) => held.obey(question, demand),
+            BodyDemandAnswer::Later(answer) => {
+                BodyState::Asking { answer, held: Some(Box::new(held)) }
+            }
+        };
+        RequestBodyFuture { state }
     }
 }
 
@@ -139,30 +127,138 @@ pin_project! {
     /// The response to a request whose body may have to be read first.
     pub struct RequestBodyFuture<S, B: Body, F> {
         #[pin]
-        state: ReadingState<S, B, F>,
+        state: BodyState<S, B, F>,
     }
 }
 
 pin_project! {
-    #[project = ReadingProjected]
-    enum ReadingState<S, B: Body, F> {
+    // The state of nearly all requests is `Calling`. The others are boxed, because servers move the future.
+    #[project = BodyStateProjected]
+    enum BodyState<S, B: Body, F> {
+        // The gate looks at the request before its body is read.
+        Asking { answer: BoxFuture<(GateRequest, BodyDemand)>, held: Option<Box<HeldRequest<S, B>>> },
+        // The body is being read.
         Reading { reading: Option<Box<ReadingRequest<S, B>>> },
+        // The server makes room for the request.
+        Resuming { room: BoxFuture<Result<(), Response<Bytes>>>, read: Option<Box<ReadRequest<S, B>>> },
+        // The inner service is running.
         Calling { #[pin] future: F },
+        // The request is refused.
+        Responding { response: Option<Box<Response<Bytes>>> },
     }
+}
+
+/// A request of which the gate has not said yet if its body is needed.
+struct HeldRequest<S, B: Body> {
+    inner: S,
+    config: Arc<LayerConfig>,
+    body: B,
+    pace: Option<Box<RequestPace>>,
 }
 
 /// A request whose body is being read.
 struct ReadingRequest<S, B: Body> {
+    request: ReadRequest<S, B>,
+    reader: Box<dyn RequestBodyReader>,
+}
+
+/// A request whose body has been read.
+struct ReadRequest<S, B: Body> {
     inner: S,
+    config: Arc<LayerConfig>,
     head: request::Parts,
     body: BufferedBody<B>,
-    reader: Box<dyn RequestBodyReader>,
     pace: Option<Box<RequestPace>>,
 }
 
-impl<S, B> Future for RequestBodyFuture<S, B, S::Future>
+impl<S, B> HeldRequest<S, B>
 where
     S: Service<Request<ReplayedBody<B>>>,
+    B: Body,
+{
+    /// The state that follows the gate's demand.
+    fn obey(self, mut question: GateRequest, demand: BodyDemand) -> BodyState<S, B, S::Future> {
+        let HeldRequest { mut inner, config, body, pace } = self;
+        match demand {
+            BodyDemand::Read(reader) => {
+                let head = question.head;
+                let memory = config.host().map(|host| host.begin(&head));
+                let body = BufferedBody::new(body, memory);
+                let request = ReadRequest { inner, config, head, body, pace };
+                let reading = Some(Box::new(ReadingRequest { request, reader }));
+                return BodyState::Reading { reading };
+            }
+            BodyDemand::Refuse(verdict) => {
+                if let Some(response) = refusal_of(&config, &mut question.head, verdict) {
+                    return BodyState::responding(response);
+                }
+            }
+            BodyDemand::None => {}
+        }
+        let request = Request::from_parts(question.head, ReplayedBody::direct(body, pace));
+        BodyState::Calling { future: inner.call(request) }
+    }
+}
+
+/// The response to a request that is refused unread.
+fn refusal_of(
+    config: &Arc<LayerConfig>,
+    head: &mut request::Parts,
+    verdict: GateVerdict,
+) -> Option<Response<Bytes>> {
+    match next_step(config, head, verdict) {
+        NextStep::Respond(response) => Some(response),
+        NextStep::CallInner(_) | NextStep::CallInnerAfter(..) => None,
+    }
+}
+
+impl<S, B> ReadingRequest<S, B>
+where
+    S: Service<Request<ReplayedBody<B>>>,
+    B: Body,
+{
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyReadEnd, UnreadBody>> {
+        match self.request.body.states_too_long() {
+            true => Poll::Ready(Ok(BodyReadEnd::TooLong)),
+            false => self.request.body.poll_read(&mut *self.reader, cx),
+        }
+    }
+
+    /// The state that follows the end of the reading.
+    fn end(self, end: Result<BodyReadEnd, UnreadBody>) -> BodyState<S, B, S::Future> {
+        let ReadingRequest { mut request, reader } = self;
+        let found = end.and_then(|end| reader.finish(end, &mut request.head.extensions));
+        if let Err(reason) = found {
+            return BodyState::responding(request.config.unread(&request.head, reason));
+        }
+        match request.config.host().and_then(|host| host.resume(&request.head)) {
+            Some(room) => BodyState::Resuming { room, read: Some(Box::new(request)) },
+            None => request.call(),
+        }
+    }
+}
+
+impl<S, B> ReadRequest<S, B>
+where
+    S: Service<Request<ReplayedBody<B>>>,
+    B: Body,
+{
+    fn call(self) -> BodyState<S, B, S::Future> {
+        let ReadRequest { mut inner, head, body, pace, .. } = self;
+        let request = Request::from_parts(head, ReplayedBody::buffered(body, pace));
+        BodyState::Calling { future: inner.call(request) }
+    }
+}
+
+impl<S, B: Body, F> BodyState<S, B, F> {
+    fn responding(response: Response<Bytes>) -> Self {
+        BodyState::Responding { response: Some(Box::new(response)) }
+    }
+}
+
+impl<S, B, R> Future for RequestBodyFuture<S, B, S::Future>
+where
+    S: Service<Request<ReplayedBody<B>>, Response = Response<GatedBody<R>>>,
     B: Body,
 {
     type Output = Result<S::Response, S::Error>;
@@ -170,208 +266,36 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
-            match state.as_mut().project() {
-                ReadingProjected::Calling { future } => return future.poll(cx),
-                ReadingProjected::Reading { reading } => {
-                    let request = reading.as_mut().expect("it is taken once, when it is read");
-                    let is_whole = ready!(request.body.poll_read(&mut *request.reader, cx));
-                    let request = reading.take().expect("it was there just now");
-                    let ReadingRequest { mut inner, mut head, body, reader, pace } = *request;
-                    if is_whole {
-                        reader.finish(&mut head.extensions);
-                    }
-                    let body = ReplayedBody { kind: ReplayKind::Buffered { body }, pace };
-                    let future = inner.call(Request::from_parts(head, body));
-                    state.set(ReadingState::Calling { future });
+            let next = match state.as_mut().project() {
+                BodyStateProjected::Calling { future } => return future.poll(cx),
+                BodyStateProjected::Asking { answer, held } => {
+                    let (question, demand) = ready!(answer.as_mut().poll(cx));
+                    held.take().expect(POLLED_ONCE).obey(question, demand)
                 }
-            }
+                BodyStateProjected::Reading { reading } => {
+                    let end = ready!(reading.as_mut().expect(POLLED_ONCE).poll_read(cx));
+                    reading.take().expect(POLLED_ONCE).end(end)
+                }
+                BodyStateProjected::Resuming { room, read } => match ready!(room.as_mut().poll(cx))
+                {
+                    Ok(()) => read.take().expect(POLLED_ONCE).call(),
+                    Err(response) => BodyState::responding(response),
+                },
+                BodyStateProjected::Responding { response } => {
+                    let response = *response.take().expect(POLLED_ONCE);
+                    return Poll::Ready(Ok(response.map(GatedBody::own)));
+                }
+            };
+            state.set(next);
         }
     }
 }
+
+/// The assumption behind each `expect` here.
+const POLLED_ONCE: &str = "a future is not polled again once it is ready";
 
 impl<S, B: Body, F> fmt::Debug for RequestBodyFuture<S, B, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestBodyFuture").finish_non_exhaustive()
-    }
-}
-
-/// A body of which some frames have been read.
-struct BufferedBody<B: Body> {
-    /// The frames read. Bound: [`FRAMES_MAX`], and in bytes [`REQUEST_BODY_BYTES_MAX`] and one frame.
-    frames: VecDeque<Frame<B::Data>>,
-    /// Bytes of these frames.
-    bytes: u64,
-    /// The error after these frames.
-    error: Option<B::Error>,
-    /// The rest of the body; `None` after its end.
-    rest: Option<Pin<Box<B>>>,
-}
-
-/// The next frame of a body.
-pub(crate) type PolledFrame<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
-
-impl<B: Body> BufferedBody<B> {
-    fn new(body: B) -> BufferedBody<B> {
-        BufferedBody { frames: VecDeque::new(), bytes: 0, error: None, rest: Some(Box::pin(body)) }
-    }
-
-    /// Reads the body to its end. Returns false if it is too long, or failed.
-    fn poll_read(
-        &mut self,
-        reader: &mut dyn RequestBodyReader,
-        cx: &mut Context<'_>,
-    ) -> Poll<bool> {
-        while let Some(rest) = &mut self.rest {
-            match ready!(rest.as_mut().poll_frame(cx)) {
-                None => self.rest = None,
-                Some(Err(error)) => {
-                    (self.error, self.rest) = (Some(error), None);
-                    return Poll::Ready(false);
-                }
-                Some(Ok(frame)) => {
-                    let is_read = frame.data_ref().is_none_or(|data| feed(reader, data));
-                    self.bytes += frame_bytes(&frame);
-                    self.frames.push_back(frame);
-                    let is_too_long =
-                        self.bytes > REQUEST_BODY_BYTES_MAX || self.frames.len() >= FRAMES_MAX;
-                    if !is_read || is_too_long {
-                        return Poll::Ready(false);
-                    }
-                    if rest.is_end_stream() {
-                        self.rest = None;
-                    }
-                }
-            }
-        }
-        Poll::Ready(true)
-    }
-
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame<B> {
-        if let Some(frame) = self.frames.pop_front() {
-            self.bytes -= frame_bytes(&frame);
-            return Poll::Ready(Some(Ok(frame)));
-        }
-        if let Some(error) = self.error.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        self.rest.as_mut().map_or(Poll::Ready(None), |rest| rest.as_mut().poll_frame(cx))
-    }
-}
-
-/// Reads all of the data; false if it has too many pieces.
-fn feed(reader: &mut dyn RequestBodyReader, data: &impl Buf) -> bool {
-    let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-    let pieces_len = data.chunks_vectored(&mut pieces);
-    pieces[..pieces_len].iter().for_each(|piece| reader.feed(piece));
-    pieces[..pieces_len].iter().map(|piece| piece.len()).sum::<usize>() == data.remaining()
-}
-
-fn frame_bytes<D: Buf>(frame: &Frame<D>) -> u64 {
-    frame.data_ref().map_or(0, |data| data.remaining() as u64)
-}
-
-pin_project! {
-    /// The body of a request behind a [`RequestBodyLayer`]: the frames that were read, and then the rest.
-    pub struct ReplayedBody<B: Body> {
-        #[pin]
-        kind: ReplayKind<B>,
-        // The pace of a body whose bytes may be charged.
-        pace: Option<Box<RequestPace>>,
-    }
-}
-
-pin_project! {
-    #[project = ReplayProjected]
-    enum ReplayKind<B: Body> {
-        Direct { #[pin] body: B },
-        Buffered { body: BufferedBody<B> },
-    }
-}
-
-impl<B: Body> ReplayedBody<B> {
-    fn direct(body: B, pace: Option<Box<RequestPace>>) -> ReplayedBody<B> {
-        ReplayedBody { kind: ReplayKind::Direct { body }, pace }
-    }
-
-    fn held_bytes(&self) -> u64 {
-        self.pace.as_ref().map_or(0, |pace| pace.held_bytes())
-    }
-
-    fn poll_unpaced(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<B> {
-        match self.project().kind.project() {
-            ReplayProjected::Direct { body } => body.poll_frame(cx),
-            ReplayProjected::Buffered { body } => body.poll_frame(cx),
-        }
-    }
-}
-
-impl<B: Body> Body for ReplayedBody<B>
-where
-    B::Data: From<Bytes>,
-{
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        loop {
-            let pace = self.as_mut().project().pace.as_mut().and_then(|pace| pace.pace());
-            if let Some(pace) = pace
-                && let Some(piece) = ready!(pace.poll_piece(cx))
-            {
-                return Poll::Ready(Some(Ok(Frame::data(piece.into()))));
-            }
-            let frame = ready!(self.as_mut().poll_unpaced(cx));
-            let pace = self.as_mut().project().pace.as_mut().and_then(|pace| pace.pace());
-            let Some(pace) = pace else { return Poll::Ready(frame) };
-            match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(mut data))) => pace.hold(&mut data),
-                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(None),
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        if self.held_bytes() > 0 {
-            return false;
-        }
-        match &self.kind {
-            ReplayKind::Direct { body } => body.is_end_stream(),
-            ReplayKind::Buffered { body: BufferedBody { frames, error, rest, .. } } => {
-                let is_at_end = rest.as_ref().is_none_or(|rest| rest.is_end_stream());
-                frames.is_empty() && error.is_none() && is_at_end
-            }
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let (bytes, rest) = match &self.kind {
-            ReplayKind::Direct { body } => (0, body.size_hint()),
-            ReplayKind::Buffered { body } => {
-                let rest = body.rest.as_ref();
-                (body.bytes, rest.map_or(SizeHint::with_exact(0), |rest| rest.size_hint()))
-            }
-        };
-        hint_with(rest, bytes + self.held_bytes())
-    }
-}
-
-/// The size of a body, of which so many bytes more are still to come.
-pub(crate) fn hint_with(rest: SizeHint, bytes: u64) -> SizeHint {
-    let mut hint = SizeHint::new();
-    hint.set_lower(rest.lower().saturating_add(bytes));
-    if let Some(upper) = rest.upper() {
-        hint.set_upper(upper.saturating_add(bytes));
-    }
-    hint
-}
-
-impl<B: Body> fmt::Debug for ReplayedBody<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplayedBody").finish_non_exhaustive()
     }
 }

@@ -7,6 +7,8 @@
 //! A cost in a header field is settled when the head of the response is ready, a cost in the body when the body has
 //! ended. An estimate by the body of the request needs a [`RequestBodyLayer`](crate::RequestBodyLayer).
 
+mod request_bodies;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
@@ -15,29 +17,29 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::Authority;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use tollgate::headers::escape_non_utf8;
 use tollgate::{Clock, Micros, Wait};
 use tollgate_rules::identify::AddressSource;
-use tollgate_rules::response_meter::is_json;
 use tollgate_rules::{
     Answer, Ask, BodyCharges, BodyEnd, Facts, Gatekeeper, Headers, Identify, Identity,
-    InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, RequestJsonReader, ReservationAnswer,
-    ReservationId, ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits,
-    WorkOutcome, expect_ready, normalize_host,
+    InfallibleStore, MeteredCharges, OwnRefusal, RequestJson, ReservationAnswer, ReservationId,
+    ResponseFacts, RuleSet, SettlementCharges, WaitingRequest, WebSocketLimits, WorkOutcome,
+    expect_ready, normalize_host,
 };
 
 use crate::charge::ChargeStands;
 use crate::gate::{
-    Admission, AdmittedResponse, BodyPacer, BoxFuture, DecisionDetails, Gate, GateAnswer,
-    GateRequest, GateVerdict, PieceAnswer, PieceTurn, RequestBodyReader, SleepFn,
+    Admission, AdmittedResponse, BodyDemandAnswer, BodyPacer, BoxFuture, DecisionDetails, Gate,
+    GateAnswer, GateRequest, GateVerdict, PieceAnswer, PieceTurn, SleepFn,
 };
 use crate::header_text::{host_of_target, single_value};
 use crate::layer::is_bodiless_preflight;
 use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
+use request_bodies::{RequestBytePacer, find_demand};
 
 /// ```
 /// use std::sync::Arc;
@@ -91,20 +93,24 @@ where
         }
     }
 
-    fn request_body_reader(&self, question: &GateRequest) -> Option<Box<dyn RequestBodyReader>> {
-        let rules = self.rules();
-        if !rules.reads_request_json() || !has_json_body(&question.head) {
-            return None;
+    fn reads_bodies(&self) -> bool {
+        self.rules().reads_request_json()
+    }
+
+    fn body_demand(&self, question: &mut GateRequest) -> BodyDemandAnswer {
+        if self.answers_at_once() {
+            return BodyDemandAnswer::Now(expect_ready(find_demand(self, question)));
         }
-        let fields = LayerHeaders::of(&question.head);
-        let identity = identity(&rules.settings().identify, question, &fields, self.now());
-        let reader =
-            rules.request_json_reader(&facts(&question.head, &fields, &identity, false))?;
-        Some(Box::new(RequestNumbersReader(reader)))
+        let (gatekeeper, question) = (Arc::clone(self), question.take());
+        BodyDemandAnswer::Later(Box::pin(async move {
+            let demand = find_demand(&gatekeeper, &question).await;
+            (question, demand)
+        }))
     }
 
     fn paces_bodies(&self) -> bool {
-        self.rules().counts_bytes()
+        let rules = self.rules();
+        rules.counts_bytes() || rules.estimates_by_bytes()
     }
 }
 
@@ -230,10 +236,17 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
         Box::pin(departing) as BoxFuture<()>
     });
     let counts_bytes = answer.rules().counts_bytes();
+    // A layer that reports the cost of responses settles all charges itself.
+    let counts_requests = answer.rules().estimates_by_bytes() && !question.settles;
     let websocket = WebSocketRules(websocket);
     let pass = id.map(|id| {
         let gatekeeper = Arc::clone(gatekeeper);
         let by_bytes = counts_bytes.then(|| RulesPacer::new(&gatekeeper, id)).flatten();
+        let counter = counts_requests.then(|| gatekeeper.take_request_bytes(id)).flatten();
+        let by_request = counter.map(|bytes| {
+            let (gatekeeper, pacer) = (Arc::clone(&gatekeeper), by_bytes.clone());
+            Arc::new(RequestBytePacer { gatekeeper, bytes, pacer })
+        });
         let began_at = measures_latency.then(|| gatekeeper.now());
         let admission = RulesAdmission {
             gatekeeper,
@@ -241,6 +254,7 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
             reads_response,
             metered: None,
             by_bytes,
+            by_request,
             began_at,
             websocket,
         };
@@ -364,6 +378,8 @@ struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     metered: Option<MeteredCharges>,
     /// Charges of both bodies.
     by_bytes: Option<Arc<RulesPacer<S, C>>>,
+    /// Charges of the body of the request.
+    by_request: Option<Arc<RequestBytePacer<S, C>>>,
     /// Beginning of the work, if its time is to be measured and was not yet.
     began_at: Option<Micros>,
     websocket: WebSocketRules,
@@ -445,11 +461,21 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
         self.by_bytes.clone().map(|pacer| pacer as Arc<dyn BodyPacer>)
     }
 
+    fn request_pacer(&self) -> Option<Arc<dyn BodyPacer>> {
+        match &self.by_request {
+            Some(pacer) => Some(Arc::clone(pacer) as Arc<dyn BodyPacer>),
+            None => self.body_pacer(),
+        }
+    }
+
     fn give_back(mut self: Box<Self>) -> Option<BoxFuture<()>> {
         self.began_at = None;
         let (gatekeeper, id) = (Arc::clone(&self.gatekeeper), self.id);
-        let now = gatekeeper.now();
+        let (now, by_request) = (gatekeeper.now(), self.by_request.take());
         poll_once(async move {
+            if let Some(RequestBytePacer { bytes, .. }) = by_request.as_deref() {
+                gatekeeper.cancel_request_bytes(bytes, gatekeeper.clock_instant(now)).await;
+            }
             // If the reservation has expired, the charge stands.
             let _ = gatekeeper.cancel_by(id, now).await;
         })
@@ -526,29 +552,6 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> fmt::Debug for RulesPacer
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesPacer").field("charges", &self.charges).finish_non_exhaustive()
     }
-}
-
-/// Finds the numbers in the body of a request that rules estimate its cost by.
-struct RequestNumbersReader(RequestJsonReader);
-
-impl RequestBodyReader for RequestNumbersReader {
-    fn feed(&mut self, bytes: &[u8]) {
-        self.0.feed(bytes);
-    }
-
-    fn finish(self: Box<Self>, extensions: &mut Extensions) {
-        extensions.insert(self.0.finish());
-    }
-}
-
-/// Returns true if the body of a request is one JSON document, not compressed.
-fn has_json_body(head: &request::Parts) -> bool {
-    let Some(media_type) = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok())
-    else {
-        return false;
-    };
-    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    is_json(&media_type) && !head.headers.contains_key(CONTENT_ENCODING)
 }
 
 /// The length of a request's body, if the client states it.

@@ -115,7 +115,7 @@ pub(crate) fn next_step(
             head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some(slot) = head.extensions.remove::<PacerSlot>()
-            && let Some(pacer) = admission.body_pacer()
+            && let Some(pacer) = admission.request_pacer()
         {
             slot.fill(pacer);
         }

@@ -63,6 +63,19 @@ impl NumberToken {
         matches!(self.part, Zero | Whole | Fraction | ExponentDigits)
     }
 
+    /// Returns true if only a minus has been read.
+    pub(super) fn is_minus(&self) -> bool {
+        self.part == NumberPart::Minus
+    }
+
+    /// The largest number that a reader could take this one for: rounded up, and [`MAX_EXACT`] if it is too long.
+    pub(super) fn largest(&self) -> Option<u64> {
+        match self.is_too_long {
+            true => (self.text.first() != Some(&b'-')).then_some(MAX_EXACT),
+            false => largest_in_text(std::str::from_utf8(&self.text).ok()?),
+        }
+    }
+
     /// The number, if it is whole and not negative, at most [`MAX_EXACT`]: what is larger counts as that.
     pub(super) fn whole(&self) -> Option<u64> {
         if self.is_too_long || self.text.first() == Some(&b'-') {
@@ -76,6 +89,34 @@ impl NumberToken {
         let number: f64 = text.parse().ok()?;
         (number.fract() == 0.0 || number.is_infinite()).then(|| (number as u64).min(MAX_EXACT))
     }
+}
+
+/// The largest number that a reader could take a text for: with white space around it, underscores between digits, a
+/// sign, a fraction or an exponent, or in base 16, 8 or 2. Negative numbers are none; larger ones than [`MAX_EXACT`] count
+/// as that.
+pub(super) fn largest_in_text(text: &str) -> Option<u64> {
+    let plain: String = text.trim().chars().filter(|char| *char != '_').collect();
+    let unsigned = plain.strip_prefix('+').unwrap_or(&plain);
+    for (prefix, radix) in [("0x", 16), ("0o", 8), ("0b", 2)] {
+        let digits = unsigned.get(..2).filter(|begin| begin.eq_ignore_ascii_case(prefix));
+        if digits.is_some() {
+            let number = u128::from_str_radix(&unsigned[2..], radix).ok()?;
+            return Some(u64::try_from(number).map_or(MAX_EXACT, |number| number.min(MAX_EXACT)));
+        }
+    }
+    if let Ok(whole) = unsigned.parse::<u64>() {
+        return Some(whole.min(MAX_EXACT));
+    }
+    // Exact below 2^53, and anything above it is cut.
+    let number = unsigned.parse::<f64>().ok().filter(|number| *number >= 0.0)?;
+    Some((number.ceil() as u64).min(MAX_EXACT))
+}
+
+/// Returns true if a long text that begins with this one may be a number.
+pub(super) fn may_begin_number(text: &str) -> bool {
+    let is_part =
+        |char: char| char.is_ascii_hexdigit() || char.is_whitespace() || "+.xXoO_".contains(char);
+    text.contains(|char: char| char.is_ascii_digit()) && text.chars().all(is_part)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Settling the charges of a request by its response: by the head at once, by the body when it has ended.
 //!
-//! What the response does not show is charged as reserved, and counted. If the upstream failed (a status of
-//! 500 and above) or refused (429), no work was done, and the reservation is given back.
+//! What the response does not show is charged as reserved, and counted. If the upstream failed or refused (a status of
+//! 400 and above), no work was done, and the reservation is given back.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl ResponseFacts<'_> {
 
     /// Returns true if the upstream did no work: it failed, or refused.
     fn is_failure(&self) -> bool {
-        self.status >= 500 || self.status == 429
+        self.status >= 400
     }
 }
 
@@ -192,7 +192,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 MeterReading::Cost(cost) => cost,
                 MeterReading::Unreadable { .. } if is_failure => 0,
                 MeterReading::Unreadable { documents, .. } => {
-                    documents.max(charge.receipt.granted())
+                    documents.max(charge.receipt.granted()).max(charge.counted_bytes())
                 }
             };
             Some((charge, cost))

@@ -9,6 +9,7 @@ use tollgate::decision::MAX_LIMITS;
 use tollgate::{KeyBuf, Micros};
 
 use super::adaptive_bounds::{AdaptiveBoundReport, AdaptiveBounds, WorkOutcome};
+use super::request_bytes::CountedEstimate;
 use super::{
     Binding, ConcurrencyRefusal, ReservationId, ReservedCharge, SettleError, websocket_limits,
 };
@@ -427,6 +428,19 @@ impl ReservationTable {
             return Err(SettleError::Expired);
         }
         self.remove(id).ok_or(SettleError::Unknown)
+    }
+
+    /// The estimates of a reservation that are counted by the bytes of its request. Of these, takes the charges that no
+    /// response settles.
+    pub(super) fn take_counted(
+        &mut self,
+        id: ReservationId,
+    ) -> (Vec<Arc<CountedEstimate>>, Vec<ReservedCharge>) {
+        let Some(open) = self.open.get_mut(&id) else { return Default::default() };
+        let estimates = open.charges.iter().filter_map(|charge| charge.counted.clone()).collect();
+        let by_request =
+            |charge: &mut ReservedCharge| charge.counted.is_some() && charge.actual.is_none();
+        (estimates, open.charges.extract_if(.., by_request).collect())
     }
 
     /// The charges of an open reservation.

@@ -358,6 +358,12 @@ pub(super) static COST: ShapeObject = ShapeObject {
             "The place in the response that has the true cost: a header field, the length of the body, or a number in its JSON.",
             "actual: \"{response.json.usage.total_tokens}\"",
         ),
+        field(
+            "unreadable",
+            ShapeKind::Choice(&["refuse", "estimate"]),
+            "The treatment of a request whose body `reserve` needs and that cannot be read: it is refused, or costs the number at the end of `reserve`. The default is `estimate`.",
+            "unreadable: refuse",
+        ),
     ],
     free_fields: Some(&FreeFields {
         doc: "The cost of a request to this endpoint.",

@@ -190,21 +190,24 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let (decided, id) = self.take_held(plan, held, ask, now).await;
         match decided.decision.refusal() {
             None => Ok((decided, id)),
-            Some(refusal) => {
-                let (binding, retry_after) =
-                    (decided.decision.binding(), decided.decision.retry_after());
-                let waits = refusal == Refusal::OverLimit && decided.decision.violates(binding);
-                Err(match waits {
-                    true => Obstacle {
-                        bottleneck: Some(self.limit_bottleneck(plan, binding)),
-                        kind: ObstacleKind::Limit(retry_after),
-                    },
-                    false => Obstacle {
-                        bottleneck: None,
-                        kind: ObstacleKind::Final(refusal, retry_after),
-                    },
-                })
-            }
+            Some(refusal) => Err(self.obstacle_of(plan, &decided.decision, refusal)),
+        }
+    }
+
+    /// The obstacle that a refusal stands for.
+    pub(super) fn obstacle_of(
+        &self,
+        plan: &RequestPlan<'_>,
+        decision: &Decision,
+        refusal: Refusal,
+    ) -> Obstacle {
+        let (binding, retry_after) = (decision.binding(), decision.retry_after());
+        match refusal == Refusal::OverLimit && decision.violates(binding) {
+            true => Obstacle {
+                bottleneck: Some(self.limit_bottleneck(plan, binding)),
+                kind: ObstacleKind::Limit(retry_after),
+            },
+            false => Obstacle { bottleneck: None, kind: ObstacleKind::Final(refusal, retry_after) },
         }
     }
 
@@ -353,7 +356,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Refuses a request that cannot wait, or has waited in vain. Only limits that count refusals
     /// are charged, once. The reason stands for that of the limit.
-    async fn refuse_plan(
+    pub(super) async fn refuse_plan(
         &self,
         plan: &mut RequestPlan<'_>,
         (obstacle, reason): (&Obstacle, Option<Refusal>),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use tollgate_rules::SettlementOutcome;
+use tollgate_rules::{Ask, Facts, SettlementOutcome};
 use tollgate_tower::gate::BoxFuture;
 use tollgate_tower::{AdmissionGuard, InnerLimitFields, PeerAddr, RateLimitLayer, ReplayedBody};
 use tower::{Layer, Service, service_fn};
@@ -369,6 +369,157 @@ fn reserved(
     (seen, 1_000 - left(&gatekeeper, "/chat", ""))
 }
 
+/// The status of the layer's own response to a request with this body, and the units left then. `used` is how many tokens the caller has
+/// used before.
+fn answered(rules: &str, used: u64, body: ScriptedBody, is_later: bool) -> (u16, i64, usize) {
+    let polled = Arc::new(Mutex::new(0));
+    let body = CountedBody { body, polled: Arc::clone(&polled) };
+    let inner = || {
+        service_fn(|_: Request<ReplayedBody<CountedBody>>| {
+            std::future::ready(Ok::<_, Infallible>(Response::new(ScriptedBody::default())))
+        })
+    };
+    macro_rules! run {
+        ($gatekeeper:expr) => {{
+            let gatekeeper = $gatekeeper;
+            if used > 0 {
+                let facts = Facts {
+                    ip: Some([192, 0, 2, 1].into()),
+                    path: Some("/chat"),
+                    ..Facts::default()
+                };
+                let ask = Ask { facts, cost: Some(used), ..Ask::default() };
+                drop(until_ready(pin!(gatekeeper.decide_by(
+                    gatekeeper.rules(),
+                    &ask,
+                    gatekeeper.now()
+                ))));
+            }
+            let layer = strict(Arc::clone(&gatekeeper));
+            let mut service = layer.request_body().layer(layer.layer(inner()));
+            let Ok(response) = until_ready(pin!(service.call(request("/chat", body))));
+            let status = response.status().as_u16();
+            drop(response);
+            (status, left(&gatekeeper, "/chat", ""), *polled.lock().unwrap())
+        }};
+    }
+    match is_later {
+        true => run!(later_gatekeeper(rules).0),
+        false => run!(gatekeeper(rules).0),
+    }
+}
+
+/// A body that counts how often it was asked for a frame.
+struct CountedBody {
+    body: ScriptedBody,
+    polled: Arc<Mutex<usize>>,
+}
+
+impl Body for CountedBody {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        *self.polled.lock().unwrap() += 1;
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+#[test]
+fn a_request_that_is_refused_anyway_is_refused_unread() {
+    for is_later in [false, true] {
+        let body = || ScriptedBody::of(&["{\"max_tokens\":250}"]);
+        assert_eq!(answered(RULES, 1_000, body(), is_later), (429, 0, 0));
+        let (status, left, polled) = answered(RULES, 900, body(), is_later);
+        assert_eq!((status, left), (429, 100), "250 do not fit");
+        assert!(polled > 0);
+    }
+}
+
+#[test]
+fn a_body_that_never_arrives_is_answered_with_408_and_free() {
+    for is_later in [false, true] {
+        let body = ScriptedBody::of(&["{\"max_tok"]).then(Err("reset"));
+        let (status, left, _) = answered(RULES, 0, body, is_later);
+        assert_eq!((status, left), (408, 1_000));
+    }
+}
+
+#[test]
+fn a_rule_may_refuse_bodies_that_cannot_be_read() {
+    let refusing =
+        RULES.replace("actual: '{response.json", "unreadable: refuse, actual: '{response.json");
+    let space: &'static str = " ".repeat(100 << 10).leak();
+    // body, status of both rules
+    let rows: [(&[&str], u16, u16); 6] = [
+        (&["{\"max_tokens\":250}"], 200, 200),
+        (&["{\"max_tokens\":250"], 200, 400),
+        (&["max_tokens=250"], 200, 400),
+        (&[], 200, 200),
+        (&["{", space, space, "}"], 200, 200),
+        (&["{", space, space, space, "}"], 200, 413),
+    ];
+    for (pieces, estimate, refuse) in rows {
+        assert_eq!(
+            answered(RULES, 0, ScriptedBody::of(pieces), false).0,
+            estimate,
+            "{}",
+            pieces.len()
+        );
+        let (status, left, _) = answered(&refusing, 0, ScriptedBody::of(pieces), false);
+        assert_eq!(status, refuse);
+        assert!(status == 200 || left == 1_000, "a refusal is free");
+    }
+}
+
+/// Sends a body through the layer to a service that reads so many of its frames. Returns the units charged then, and when the
+/// body has been dropped.
+fn counted(body: ScriptedBody, length: Option<&str>, frames: usize) -> [i64; 2] {
+    let (gatekeeper, _) = gatekeeper(
+        "rules: [{ name: a, key: '{ip}', limits: [1000000/hour burst 1000000], cost: { reserve: '{request.bytes|4000}' } }]",
+    );
+    let layer = strict(Arc::clone(&gatekeeper));
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let limited = layer.layer(service_fn(move |request: Request<ReplayedBody<ScriptedBody>>| {
+        let mut body = Box::pin(request.into_body());
+        (0..frames).for_each(|_| drop(now(body.frame())));
+        *keep.lock().unwrap() = Some(body);
+        std::future::ready(Ok::<_, Infallible>(Response::new(ScriptedBody::default())))
+    }));
+    let mut service = layer.request_body().layer(limited);
+    let mut request = request("/", body);
+    if let Some(length) = length {
+        request.headers_mut().insert("content-length", length.parse().unwrap());
+    }
+    let Ok(response) = now(service.call(request));
+    // The response may end before the body of the request.
+    drop(response);
+    let charged = || 1_000_000 - left(&gatekeeper, "/", "");
+    let before = charged();
+    drop(kept.lock().unwrap().take());
+    [before, charged()]
+}
+
+#[test]
+fn an_estimate_by_bytes_counts_them_as_they_pass() {
+    let long: &'static str = "x".repeat(50_000).leak();
+    let four = ScriptedBody::of(&[long; 4]);
+    assert_eq!(counted(four.clone(), None, 0), [4_000, 4_000], "nobody asked for the body");
+    assert_eq!(counted(four.clone(), None, 1), [4_000, 50_000]);
+    assert_eq!(counted(four.clone(), None, 2), [100_000, 100_000], "charged on its way");
+    assert_eq!(counted(four.clone(), None, 5), [200_000, 200_000]);
+    assert_eq!(counted(ScriptedBody::of(&["1234567"]), None, 2), [7, 7]);
+    assert_eq!(counted(four.clone(), Some("200000"), 1), [200_000, 50_000], "the rest never came");
+    assert_eq!(counted(four, Some("200000"), 5), [200_000, 200_000]);
+    let failed = || ScriptedBody::default().then(Err("reset"));
+    assert_eq!(counted(failed(), None, 1), [4_000, 0], "a body that never arrives is free");
+    assert_eq!(counted(failed(), Some("200000"), 1), [200_000, 0]);
+}
+
 #[test]
 fn the_body_of_a_request_is_read_for_its_estimate_and_passes_unchanged() {
     let json = [("content-type", "application/json; charset=utf-8")];
@@ -380,12 +531,13 @@ fn the_body_of_a_request_is_read_for_its_estimate_and_passes_unchanged() {
     }
     let paused = ScriptedBody::of(&pieces[..2]).then(Ok(None)).then(Ok(Some("50}".into())));
     assert_eq!(reserved(paused, &json), (Ok(whole.clone()), 250));
-    // Other media types, compressed bodies and bodies that fail are not read.
-    assert_eq!(reserved(ScriptedBody::of(&pieces), &[]), (Ok(whole.clone()), 100));
-    let compressed = [json[0], ("content-encoding", "gzip")];
-    assert_eq!(reserved(ScriptedBody::of(&pieces), &compressed), (Ok(whole), 100));
-    let failed = ScriptedBody::of(&pieces).then(Err("reset"));
-    assert_eq!(reserved(failed, &json), (Err("reset"), 100));
+    // Upstreams may read it whatever its head says.
+    for fields in [&[][..], &[("content-type", "text/plain")], &[("content-encoding", "gzip")]] {
+        assert_eq!(reserved(ScriptedBody::of(&pieces), fields), (Ok(whole.clone()), 250));
+    }
+    // No JSON: not read on, and passed.
+    let form = ["max_tokens=250", "&x=1"];
+    assert_eq!(reserved(ScriptedBody::of(&form), &[]), (Ok(form.concat()), 100));
 }
 
 #[test]
@@ -402,14 +554,16 @@ fn a_long_body_is_not_read_and_still_passes() {
         let mut longer = long.clone().then(Ok(Some(space.clone())));
         longer.is_sized = is_sized;
         let (body, cost) = reserved(longer, &json);
-        assert_eq!((body.unwrap().len(), cost), (18 + (300 << 10), 100));
+        // A body that states its length is not read at all; of others the number found so far counts.
+        let want = if is_sized { 100 } else { 250 };
+        assert_eq!((body.unwrap().len(), cost), (18 + (300 << 10), want));
     }
     let mut many = ScriptedBody::of(&["{\"max_tokens\":250}"]);
     for _ in 0..2_000 {
         many = many.then(Ok(Some(" ".into())));
     }
     let (body, cost) = reserved(many, &json);
-    assert_eq!((body.unwrap().len(), cost), (2_018, 100), "each frame takes memory of its own");
+    assert_eq!((body.unwrap().len(), cost), (2_018, 250), "short frames share memory");
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! `RequestBodyHost`: the server's part in reading bodies before the decision, such as the memory for them.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Response, StatusCode, request};
+
+use crate::gate::BoxFuture;
+
+/// The server around a [`RequestBodyLayer`](crate::RequestBodyLayer).
+pub trait RequestBodyHost: Send + Sync {
+    /// Called when the body of a request is about to be read. Returns the memory for it.
+    fn begin(&self, head: &request::Parts) -> Box<dyn RequestBodyMemory>;
+
+    /// Called when the body has been read, before the request is decided. The layer waits for the returned future; its error
+    /// answers the request.
+    fn resume(&self, head: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>>;
+
+    /// The response to a request whose body was not read. Nothing is charged for it.
+    fn respond(&self, head: &request::Parts, reason: UnreadBody) -> Response<Bytes>;
+}
+
+/// The memory of one body that is read before the decision. Dropping it releases all of it.
+pub trait RequestBodyMemory: Send {
+    /// The most bytes of the body that are read.
+    fn bytes_max(&self) -> u64;
+
+    /// Waits until more of the body may be read. It is asked before each frame, and keeps the waker to be woken at the end of
+    /// the time for the body.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), UnreadBody>>;
+
+    /// Counts bytes that the body takes now.
+    fn hold(&mut self, bytes: usize);
+
+    /// Called when the reading ends. The body still takes its memory, until it passes on.
+    fn end_reading(&mut self) {}
+
+    /// Counts bytes that have passed on.
+    fn release(&mut self, bytes: usize);
+}
+
+/// The end of a body that was read before the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyReadEnd {
+    /// All of it has been read.
+    Complete,
+    /// It is too long; the rest of it has not been read.
+    TooLong,
+    /// Its reader needs no more of it.
+    Skipped,
+}
+
+/// The reason why a request is answered because of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadBody {
+    /// The body did not arrive, or not in time.
+    Missing,
+    /// There was no memory to read it.
+    NoMemory,
+    /// A rule refuses it, because it is too long to be read.
+    TooLong,
+    /// A rule refuses it, because it is not JSON.
+    NoJson,
+}
+
+impl UnreadBody {
+    /// The status of the response.
+    pub fn status(self) -> StatusCode {
+        match self {
+            UnreadBody::Missing => StatusCode::REQUEST_TIMEOUT,
+            UnreadBody::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            UnreadBody::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            UnreadBody::NoJson => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// A sentence for people.
+    pub fn message(self) -> &'static str {
+        match self {
+            UnreadBody::Missing => {
+                "The client did not send the body of its request, or too slowly."
+            }
+            UnreadBody::NoMemory => "Too many bodies of requests are waiting.",
+            UnreadBody::TooLong => {
+                "The body of the request is too long: its cost is estimated by it, so it must be read first."
+            }
+            UnreadBody::NoJson => {
+                "The body of the request is not JSON: its cost is estimated by it, so it must be readable."
+            }
+        }
+    }
+}
