@@ -4,6 +4,7 @@
 //! its name, so that both have the same meaning and the same errors. Flags override the environment, the
 //! environment overrides the file.
 
+mod byte_size;
 mod duration;
 mod file;
 mod store;
@@ -24,6 +25,7 @@ use crate::cli::{CommandFailure, Report};
 use crate::listener_table::ListenerAddresses;
 use crate::live::{WatchMode, check_rate};
 use crate::telemetry::LogFormat;
+use byte_size::parse_body_memory;
 pub(crate) use duration::parse_duration;
 pub(crate) use store::{NamedStore, StoreChoice, choice as store_choice};
 use url_value::UrlValue;
@@ -293,6 +295,20 @@ pub(crate) struct Flags {
         help_heading = "Capacity"
     )]
     pub(crate) gateway_max_wait: Duration,
+
+    /// Memory for bodies that the gateway reads before it decides about their requests, and for those that wait: 64MiB
+    ///
+    /// One client address (IPv6: one /64) has a sixteenth. Beyond it the gateway does not read on. HTTP/2 lets clients send as much
+    /// again before it is read.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TOLLGATE_GATEWAY_BODY_MEMORY",
+        default_value = "64MiB",
+        value_parser = parse_body_memory,
+        help_heading = "Capacity"
+    )]
+    pub(crate) gateway_body_memory: usize,
 
     /// Longest time that limits with a queue and fair queues hold back a request; a longer one is a refusal
     #[arg(

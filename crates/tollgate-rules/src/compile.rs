@@ -63,6 +63,11 @@ pub struct Compilation {
     pub named_files: Vec<NamedFile>,
 }
 
+/// Reads a number of bytes such as `64KiB`.
+pub fn parse_bytes(text: &str) -> Result<u64, Problem> {
+    quantities::bytes(text)
+}
+
 /// Compiles the rules of all sources together.
 ///
 /// ```

@@ -132,7 +132,7 @@ pub mod yaml;
 
 pub use answer::{Answer, JudgedLimit, Policies};
 pub use changes::Changes;
-pub use compile::{Compilation, compile};
+pub use compile::{Compilation, compile, parse_bytes};
 pub use cors::CorsSettings;
 pub use descriptors::{
     CurrentLimit, Descriptor, DescriptorAnswer, DescriptorAsk, DescriptorEntry, DescriptorError,

@@ -50,6 +50,8 @@ pub(crate) struct DataContext<'a> {
     pub(crate) upstream: Option<&'a UpstreamUrl>,
     /// The gateway's bounds on requests, for each worker.
     pub(crate) gateway_bounds: WorkerBounds,
+    /// Bytes of bodies that the gateway reads before it decides about their requests.
+    pub(crate) gateway_body_memory: usize,
     /// The longest time that limits hold back a request of the gateway.
     pub(crate) gateway_max_delay: Duration,
     /// Accepted tokens; `None` admits every client that reaches a listener.

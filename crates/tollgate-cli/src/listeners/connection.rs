@@ -33,7 +33,7 @@ const HEAD_BYTES_MAX: u32 = 16 << 10;
 /// Maximum unread bytes of one HTTP/2 stream.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 /// Maximum unread bytes of all streams of an HTTP/2 connection.
-const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 /// Reply to a connection beyond the caps.
 pub(crate) const TOO_MANY_CONNECTIONS_REPLY: &[u8] =

@@ -212,7 +212,7 @@ impl Drop for ConnectionPermit {
 
 /// The address that connections are counted by. IPv6 clients are counted per /64, because one customer usually controls
 /// all of it.
-fn client_network(peer: IpAddr) -> IpAddr {
+pub(crate) fn client_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let prefix = u128::from(address) & (u128::MAX << 64);

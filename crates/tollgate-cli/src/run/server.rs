@@ -103,6 +103,7 @@ impl<'a> AssembledServer<'a> {
             missing_facts: settings.missing_facts,
             upstream: settings.upstream.as_ref(),
             gateway_bounds: gateway_bounds(settings),
+            gateway_body_memory: settings.gateway_body_memory,
             gateway_max_delay: settings.gateway_max_delay,
             tokens,
             has_certificate: certificate.is_some(),

@@ -7,14 +7,17 @@ use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
 /// Outcomes of requests: classes of an upstream's responses, then the codes of errors. Bound of the label: these.
-pub(crate) const OUTCOMES: [&str; 27] = [
+pub(crate) const OUTCOMES: [&str; 30] = [
     "1xx",
     "2xx",
     "3xx",
     "4xx",
     "5xx",
     "bad_request",
+    "body_memory",
     "body_timeout",
+    "body_too_long",
+    "body_unreadable",
     "broken_response",
     "client_gone",
     "connect_failed",

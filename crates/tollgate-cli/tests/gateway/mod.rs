@@ -23,6 +23,7 @@ mod load;
 mod mutations;
 mod outages;
 mod preflights;
+mod request_bodies;
 mod restarts;
 mod shaping;
 mod spellings;

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
+use tollgate_tower::UnreadBody;
+
 use super::overload::OverloadRefusal;
 use super::request_check::RequestProblem;
 use crate::upstream::ForwardError;
@@ -35,6 +37,17 @@ pub(super) fn overloaded(refusal: OverloadRefusal) -> Response<Bytes> {
         OverloadRefusal::WaitedTooLong => ("queue_timeout", "The request has waited too long."),
     };
     problem(StatusCode::SERVICE_UNAVAILABLE, code, message)
+}
+
+/// The response to a request whose body was needed for the decision and was not read.
+pub(super) fn unread_body(reason: UnreadBody) -> Response<Bytes> {
+    let code = match reason {
+        UnreadBody::Missing => "request_body",
+        UnreadBody::NoMemory => "body_memory",
+        UnreadBody::TooLong => "body_too_long",
+        UnreadBody::NoJson => "body_unreadable",
+    };
+    problem(reason.status(), code, reason.message())
 }
 
 /// The response after a panic, which is a bug.

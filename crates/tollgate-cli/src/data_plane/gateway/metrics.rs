@@ -92,6 +92,13 @@ impl ListenerMetrics for GatewayParts {
             self.open_tunnels(),
             help,
         );
+        let help = "Bytes of bodies that are read before the decision, or wait after it.";
+        page.single_sample(
+            "tollgate_gateway_body_memory_bytes",
+            MetricKind::Gauge,
+            self.body_memory.used() as u64,
+            help,
+        );
         let help = "Bytes of the bodies of requests and responses.";
         let mut bytes = page.family("tollgate_gateway_body_bytes_total", MetricKind::Counter, help);
         bytes.sample(&[("direction", "received")], counts[RECEIVED]);

@@ -8,6 +8,7 @@
 //! ```
 
 pub(crate) mod access_log;
+mod body_memory;
 mod caller_fields;
 mod client_body;
 mod client_response;
@@ -22,10 +23,12 @@ pub(crate) mod overload;
 pub(crate) mod precise_timer;
 mod protocol;
 mod proxy_service;
+mod request_bodies;
 mod request_check;
 mod request_id;
 mod tunnel;
 mod websocket;
+mod window_shares;
 
 use std::sync::Arc;
 
@@ -38,11 +41,13 @@ use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
 use crate::upstream::upstream_log::UpstreamLog;
 use access_log::AccessLog;
+use body_memory::BodyMemory;
 use exchange::Exchange;
 use metrics::GatewayMetrics;
 use overload::{OverloadCounts, WorkerBounds};
 use precise_timer::PreciseTimer;
 use protocol::GatewayProtocol;
+use request_bodies::GatewayBodyHost;
 
 /// The parts of the gateway that all connections share.
 pub(super) struct GatewayParts {
@@ -51,6 +56,8 @@ pub(super) struct GatewayParts {
     /// The bounds on requests of each worker.
     pub(super) bounds: WorkerBounds,
     overload: Arc<OverloadCounts>,
+    /// The memory of bodies that are read before the decision.
+    body_memory: Arc<BodyMemory>,
     metrics: GatewayMetrics,
     access_log: Option<AccessLog>,
     /// True if clients connect by TLS.
@@ -70,6 +77,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         ),
         bounds: context.gateway_bounds,
         overload: Arc::default(),
+        body_memory: BodyMemory::new(context.gateway_body_memory),
         metrics: GatewayMetrics::default(),
         access_log: access_log.map(|logs| AccessLog::new(logs, context.names.clone())),
         is_tls: context.has_certificate,
@@ -82,6 +90,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         .limit_preflights()
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .on_wait(|head| Exchange::of(&head.extensions).leave_place())
+        .body_host(GatewayBodyHost { parts: parts.clone(), memory: parts.body_memory.clone() })
         .background(|settlement| {
             // Without a runtime the worker has ended, and its charges stand.
             if let Ok(runtime) = Handle::try_current() {

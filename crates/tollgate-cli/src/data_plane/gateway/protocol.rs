@@ -13,10 +13,12 @@ use tollgate_tower::RateLimitLayer;
 
 use super::GatewayParts;
 use super::gateway_service::{ClientConnection, GatewayService};
+use super::window_shares::WindowShares;
 use crate::data_plane::DataContext;
 use crate::listeners::activity_stream::ActivityStream;
 use crate::listeners::connection::{
-    TOO_MANY_CONNECTIONS_REPLY, close_returned, connection_builder, obey_orders,
+    CONNECTION_WINDOW_BYTES, TOO_MANY_CONNECTIONS_REPLY, close_returned, connection_builder,
+    obey_orders,
 };
 use crate::listeners::protocol::Protocol;
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
@@ -24,6 +26,12 @@ use crate::metrics::responses::ResponseCounts;
 
 /// Most concurrent requests of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
+
+/// Most unread bytes of a connection without a large window: no connection of HTTP/2 has less.
+const SMALL_WINDOW_BYTES: u32 = (64 << 10) - 1;
+
+/// Most unread bytes of one of its streams.
+const SMALL_STREAM_WINDOW_BYTES: u32 = 16 << 10;
 
 /// Serves the gateway's connections.
 pub(super) struct GatewayProtocol {
@@ -34,6 +42,9 @@ pub(super) struct GatewayProtocol {
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) responses: Arc<ResponseCounts>,
     builder: auto::Builder<TokioExecutor>,
+    /// The same for connections without a large window.
+    small_builder: auto::Builder<TokioExecutor>,
+    windows: Arc<WindowShares>,
 }
 
 impl GatewayProtocol {
@@ -47,6 +58,13 @@ impl GatewayProtocol {
         // A client that closes has left: what it asked for may be expensive, and is given up. The kernel does not tell
         // this from a client that has only finished sending.
         builder.http1().half_close(false);
+        let mut small_builder = builder.clone();
+        small_builder
+            .http2()
+            .initial_stream_window_size(SMALL_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(SMALL_WINDOW_BYTES);
+        let window_bytes = CONNECTION_WINDOW_BYTES as usize;
+        let windows = WindowShares::new(context.gateway_body_memory, window_bytes);
         GatewayProtocol {
             parts,
             layer,
@@ -54,6 +72,8 @@ impl GatewayProtocol {
             stopping: context.stopping.clone(),
             responses,
             builder,
+            small_builder,
+            windows,
         }
     }
 }
@@ -70,8 +90,13 @@ impl GatewayProtocol {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = GatewayService::new(self, client);
-        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-        Box::pin(obey_orders(connection, &client.activity))
+        let window = self.windows.take(client.peer);
+        let builder = if window.is_some() { &self.builder } else { &self.small_builder };
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+        Box::pin(async move {
+            obey_orders(connection, &client.activity).await;
+            drop(window);
+        })
     }
 }
 

@@ -90,7 +90,9 @@ impl ProxyService {
             Ok(forwarded) => forwarded,
             Err(error) => {
                 let mut response = error_reply::upstream_failed(error).map(UpstreamBody::Whole);
-                if error.may_have_worked() {
+                // A body of which nothing arrived has cost the upstream nothing.
+                let has_arrived = error != ForwardError::RequestBody || exchange.bytes()[0] > 0;
+                if error.may_have_worked() && has_arrived {
                     response.extensions_mut().insert(ChargeStands);
                 }
                 return response;
