@@ -17,7 +17,7 @@ pub trait RequestBodyHost: Send + Sync {
     fn resume(&self, head: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>>;
 
     /// The response to a request whose body was not read. Nothing is charged for it.
-    fn respond(&self, head: &request::Parts, reason: UnreadBody) -> Response<Bytes>;
+    fn respond(&self, head: &request::Parts, reason: BodyReadFailure) -> Response<Bytes>;
 }
 
 /// The memory of one body that is read before the decision. Dropping it releases all of it.
@@ -27,7 +27,7 @@ pub trait RequestBodyMemory: Send {
 
     /// Waits until more of the body may be read. It is asked before each frame, and keeps the waker to be woken at the end of
     /// the time for the body.
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), UnreadBody>>;
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyReadFailure>>;
 
     /// Counts bytes that the body takes now.
     fn hold(&mut self, bytes: usize);
@@ -52,7 +52,7 @@ pub enum BodyReadEnd {
 
 /// The reason why a request is answered because of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnreadBody {
+pub enum BodyReadFailure {
     /// The body did not arrive, or not in time.
     Missing,
     /// There was no memory to read it.
@@ -63,28 +63,28 @@ pub enum UnreadBody {
     NoJson,
 }
 
-impl UnreadBody {
+impl BodyReadFailure {
     /// The status of the response.
     pub fn status(self) -> StatusCode {
         match self {
-            UnreadBody::Missing => StatusCode::REQUEST_TIMEOUT,
-            UnreadBody::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-            UnreadBody::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
-            UnreadBody::NoJson => StatusCode::BAD_REQUEST,
+            BodyReadFailure::Missing => StatusCode::REQUEST_TIMEOUT,
+            BodyReadFailure::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            BodyReadFailure::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyReadFailure::NoJson => StatusCode::BAD_REQUEST,
         }
     }
 
     /// A sentence for people.
     pub fn message(self) -> &'static str {
         match self {
-            UnreadBody::Missing => {
+            BodyReadFailure::Missing => {
                 "The client did not send the body of its request, or too slowly."
             }
-            UnreadBody::NoMemory => "Too many bodies of requests are waiting.",
-            UnreadBody::TooLong => {
+            BodyReadFailure::NoMemory => "Too many bodies of requests are waiting.",
+            BodyReadFailure::TooLong => {
                 "The body of the request is too long: its cost is estimated by it, so it must be read first."
             }
-            UnreadBody::NoJson => {
+            BodyReadFailure::NoJson => {
                 "The body of the request is not JSON: its cost is estimated by it, so it must be readable."
             }
         }

@@ -16,7 +16,7 @@ use http::{Extensions, HeaderName, Request, request, response};
 use tollgate::headers::{Dialect, PolicyName, RateLimitReply};
 use tollgate::{DecidedBy, Wait};
 
-use crate::body_host::{BodyReadEnd, UnreadBody};
+use crate::body_host::{BodyReadEnd, BodyReadFailure};
 use crate::decision::{GateDecision, LayerNumbers};
 use crate::inner_fields::InnerLimitFields;
 use crate::patience::stated_patience;
@@ -360,7 +360,7 @@ pub trait RequestBodyReader: Send {
         self: Box<Self>,
         end: BodyReadEnd,
         extensions: &mut Extensions,
-    ) -> Result<(), UnreadBody>;
+    ) -> Result<(), BodyReadFailure>;
 }
 
 /// Charges the pieces of the bodies of one request as they pass.

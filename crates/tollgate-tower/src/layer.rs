@@ -13,7 +13,7 @@ use http::{Method, Response, request, response};
 use tollgate::headers::Dialect;
 use tower_layer::Layer;
 
-use crate::body_host::{RequestBodyHost, UnreadBody};
+use crate::body_host::{BodyReadFailure, RequestBodyHost};
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
 use crate::gate::{
@@ -316,7 +316,7 @@ impl LayerConfig {
     }
 
     /// The response to a request whose body was not read.
-    pub(crate) fn unread(&self, head: &request::Parts, reason: UnreadBody) -> Response<Bytes> {
+    pub(crate) fn unread(&self, head: &request::Parts, reason: BodyReadFailure) -> Response<Bytes> {
         match self.host() {
             Some(host) => host.respond(head, reason),
             None => refusal::unread(reason),

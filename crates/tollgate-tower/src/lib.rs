@@ -83,7 +83,7 @@ mod header_text;
 mod patience;
 
 pub use body::GatedBody;
-pub use body_host::{RequestBodyHost, RequestBodyMemory, UnreadBody};
+pub use body_host::{BodyReadFailure, RequestBodyHost, RequestBodyMemory};
 pub use charge::ChargeStands;
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;

@@ -6,7 +6,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request};
 use tollgate::headers::ProblemDetails;
 
-use crate::body_host::UnreadBody;
+use crate::body_host::BodyReadFailure;
 use crate::decision::GateDecision;
 use crate::grpc;
 use crate::layer::LayerConfig;
@@ -124,7 +124,7 @@ pub(crate) fn ambiguous_header(header: &HeaderName, head: &request::Parts) -> Re
 
 /// The response to a request whose body was not read.
 #[cold]
-pub(crate) fn unread(reason: UnreadBody) -> Response<Bytes> {
+pub(crate) fn unread(reason: BodyReadFailure) -> Response<Bytes> {
     let (status, detail) = (reason.status(), reason.message());
     let (title, code) = (status.canonical_reason().unwrap_or_default(), status.as_u16());
     // The texts need no escaping.

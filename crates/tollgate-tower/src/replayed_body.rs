@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::body_host::{BodyReadEnd, RequestBodyMemory, UnreadBody};
+use crate::body_host::{BodyReadEnd, BodyReadFailure, RequestBodyMemory};
 use crate::body_pace::RequestPace;
 use crate::gate::RequestBodyReader;
 
@@ -61,7 +61,7 @@ impl<B: Body> BufferedBody<B> {
         &mut self,
         reader: &mut dyn RequestBodyReader,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<BodyReadEnd, UnreadBody>> {
+    ) -> Poll<Result<BodyReadEnd, BodyReadFailure>> {
         let end = ready!(self.poll_read_frames(reader, cx));
         if let Some(memory) = &mut self.memory {
             memory.end_reading();
@@ -73,14 +73,14 @@ impl<B: Body> BufferedBody<B> {
         &mut self,
         reader: &mut dyn RequestBodyReader,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<BodyReadEnd, UnreadBody>> {
+    ) -> Poll<Result<BodyReadEnd, BodyReadFailure>> {
         while let Some(rest) = &mut self.rest {
             if let Some(memory) = &mut self.memory {
                 ready!(memory.poll_room(cx))?;
             }
             match ready!(rest.as_mut().poll_frame(cx)) {
                 None => self.rest = None,
-                Some(Err(_)) => return Poll::Ready(Err(UnreadBody::Missing)),
+                Some(Err(_)) => return Poll::Ready(Err(BodyReadFailure::Missing)),
                 Some(Ok(frame)) => {
                     if rest.is_end_stream() {
                         self.rest = None;

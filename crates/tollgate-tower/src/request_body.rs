@@ -22,7 +22,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::GatedBody;
-use crate::body_host::{BodyReadEnd, UnreadBody};
+use crate::body_host::{BodyReadEnd, BodyReadFailure};
 use crate::body_pace::RequestPace;
 use crate::gate::{
     BodyDemand, BodyDemandAnswer, BoxFuture, GateRequest, GateVerdict, RequestBodyReader,
@@ -217,7 +217,7 @@ where
     S: Service<Request<ReplayedBody<B>>>,
     B: Body,
 {
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyReadEnd, UnreadBody>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyReadEnd, BodyReadFailure>> {
         match self.request.body.states_too_long() {
             true => Poll::Ready(Ok(BodyReadEnd::TooLong)),
             false => self.request.body.poll_read(&mut *self.reader, cx),
@@ -225,7 +225,7 @@ where
     }
 
     /// The state that follows the end of the reading.
-    fn end(self, end: Result<BodyReadEnd, UnreadBody>) -> BodyState<S, B, S::Future> {
+    fn end(self, end: Result<BodyReadEnd, BodyReadFailure>) -> BodyState<S, B, S::Future> {
         let ReadingRequest { mut request, reader } = self;
         let found = end.and_then(|end| reader.finish(end, &mut request.head.extensions));
         if let Err(reason) = found {

@@ -12,7 +12,7 @@ use tollgate_rules::{
 };
 
 use super::{LayerHeaders, RulesPacer, facts, identify, poll_once, tell};
-use crate::body_host::{BodyReadEnd, UnreadBody};
+use crate::body_host::{BodyReadEnd, BodyReadFailure};
 use crate::gate::{
     BodyDemand, BodyPacer, BoxFuture, GateRequest, PieceAnswer, PieceTurn, RequestBodyReader,
 };
@@ -55,7 +55,7 @@ impl RequestBodyReader for RequestNumbersReader {
         self: Box<Self>,
         end: BodyReadEnd,
         extensions: &mut Extensions,
-    ) -> Result<(), UnreadBody> {
+    ) -> Result<(), BodyReadFailure> {
         let refuses = self.0.refuses_unreadable();
         let json = self.0.finish(match end {
             BodyReadEnd::Complete => RequestBodyEnd::Complete,
@@ -65,8 +65,8 @@ impl RequestBodyReader for RequestNumbersReader {
         let unreadable = json.unreadable();
         extensions.insert(json);
         match unreadable.filter(|_| refuses) {
-            Some(UnreadableBody::NoJson) => Err(UnreadBody::NoJson),
-            Some(UnreadableBody::TooLong) => Err(UnreadBody::TooLong),
+            Some(UnreadableBody::NoJson) => Err(BodyReadFailure::NoJson),
+            Some(UnreadableBody::TooLong) => Err(BodyReadFailure::TooLong),
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use tollgate_tower::UnreadBody;
+use tollgate_tower::BodyReadFailure;
 
 use super::overload::OverloadRefusal;
 use super::request_check::RequestProblem;
@@ -40,12 +40,12 @@ pub(super) fn overloaded(refusal: OverloadRefusal) -> Response<Bytes> {
 }
 
 /// The response to a request whose body was needed for the decision and was not read.
-pub(super) fn unread_body(reason: UnreadBody) -> Response<Bytes> {
+pub(super) fn unread_body(reason: BodyReadFailure) -> Response<Bytes> {
     let code = match reason {
-        UnreadBody::Missing => "request_body",
-        UnreadBody::NoMemory => "body_memory",
-        UnreadBody::TooLong => "body_too_long",
-        UnreadBody::NoJson => "body_unreadable",
+        BodyReadFailure::Missing => "request_body",
+        BodyReadFailure::NoMemory => "body_memory",
+        BodyReadFailure::TooLong => "body_too_long",
+        BodyReadFailure::NoJson => "body_unreadable",
     };
     problem(reason.status(), code, reason.message())
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Response, request};
 use tokio::time::Sleep;
 use tollgate_tower::gate::BoxFuture;
-use tollgate_tower::{RequestBodyHost, RequestBodyMemory, UnreadBody};
+use tollgate_tower::{BodyReadFailure, RequestBodyHost, RequestBodyMemory};
 
 use super::GatewayParts;
 use super::body_memory::{BodyMemory, HeldMemory};
@@ -75,7 +75,7 @@ impl RequestBodyHost for GatewayBodyHost {
         }
     }
 
-    fn respond(&self, _: &request::Parts, reason: UnreadBody) -> Response<Bytes> {
+    fn respond(&self, _: &request::Parts, reason: BodyReadFailure) -> Response<Bytes> {
         error_reply::unread_body(reason)
     }
 }
@@ -85,13 +85,16 @@ impl RequestBodyMemory for GatewayBodyMemory {
         self.held.as_ref().map_or(u64::MAX, |held| held.bytes_max() as u64)
     }
 
-    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UnreadBody>> {
-        let Some(held) = &mut self.held else { return Poll::Ready(Err(UnreadBody::NoMemory)) };
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyReadFailure>> {
+        let Some(held) = &mut self.held else { return Poll::Ready(Err(BodyReadFailure::NoMemory)) };
         let is_late =
             self.deadline.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
         if is_late {
-            let reason =
-                if self.waits_for_room { UnreadBody::NoMemory } else { UnreadBody::Missing };
+            let reason = if self.waits_for_room {
+                BodyReadFailure::NoMemory
+            } else {
+                BodyReadFailure::Missing
+            };
             return Poll::Ready(Err(reason));
         }
         let room = held.poll_room(context);
