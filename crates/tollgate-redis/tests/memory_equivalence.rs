@@ -239,3 +239,35 @@ async fn refusals_that_count_are_charged_at_their_own_instant() {
         }
     }
 }
+
+/// Would catch: an explanation that says that the store decides, or shows other states of shadow limits, where
+/// a remembered refusal answers.
+#[tokio::test]
+async fn what_is_inspected_decides_like_the_request_that_follows() {
+    let server = TestRedis::start();
+    let store = connected(&server).await;
+    let shared = SharedStore::start_without_passing_time(vec![store], 10_000, TimeSource::Server);
+    let (limits, mut random, mut now) = (limits(), SplitMix64::seeded(11), NOW);
+    let mut remembered = 0;
+    for step in 0..2_000 {
+        now = next(&mut random, now);
+        let several = *random.pick(&[1, 2, 3]);
+        let first = random.below(limits.len() as u64) as usize;
+        let asked = (0..several).map(|number| &limits[(first + number) % limits.len()]);
+        let takes = |limit| {
+            let check = Check::new(limit, *random.pick(&KEYS)).cost(random.between(1, 2));
+            if random.one_in(4) { check.shadow() } else { check }
+        };
+        let checks: Vec<Check<'_>> = asked.map(takes).collect();
+        let Ok(inspected) = shared.inspect(&checks, now.into()).await;
+        let inspected = inspected.expect("the store answers");
+        let (mut told, mut got) = ([Outcome::default(); 3], [Outcome::default(); 3]);
+        let explained = inspected.decide(&checks, now, &mut told[..several]);
+        let Ok(decision) = shared.decide_each(&checks, now.into(), &mut got[..several]).await;
+        remembered += u64::from(!inspected.remembered.is_empty());
+        assert_eq!(told, got, "step {step}: {checks:#?}");
+        assert_eq!(explained.retry_after(), decision.retry_after(), "step {step}");
+        assert_eq!(explained.decided_by(), decision.decided_by(), "step {step}");
+    }
+    assert!(remembered > 50, "{remembered}");
+}

@@ -1,6 +1,6 @@
 //! What a refused request would see if it were sent again after its wait.
 
-use tollgate::Refusal;
+use tollgate::{Micros, Refusal};
 
 use super::ExplainedRetry;
 use super::explained_verdict::ExplainedVerdict;
@@ -19,7 +19,8 @@ pub(super) fn explain_retry(verdict: &ExplainedVerdict<'_>) -> Option<ExplainedR
         };
         return Some(ExplainedRetry { after, at: None, allowed: false, text: text.into() });
     }
-    let at = verdict.at.after(after);
+    // Rounded up to the milliseconds of the text: a request at that time passes.
+    let at = Micros::new(verdict.at.after(after).as_u64().div_ceil(1_000) * 1_000);
     let (wait, time) = (wait_text(after), instant_text(at, verdict.at));
     let (allowed, text) = match refusal {
         Refusal::StoreUnavailable => {

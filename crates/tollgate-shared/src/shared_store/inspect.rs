@@ -2,7 +2,7 @@
 
 use tollgate::store::stored_state::{StateAssignment, limits_for_keys};
 use tollgate::store::{InspectedState, InspectedStates};
-use tollgate::{Check, Consistency, DecidedBy, Now};
+use tollgate::{Check, Consistency, DecidedBy, Now, Outcome};
 
 use crate::remote_store::RemoteStore;
 use crate::time_source::TimeSource;
@@ -19,7 +19,8 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         let limits = limits_for_keys(checks);
         let request = StateAssignment::new(checks, &limits);
         let first: Vec<Check<'_>> = request.first_checks().map(|one| one.check).collect();
-        let mut read = InspectedStates { at: now.instant(), states: Vec::new() };
+        let mut read =
+            InspectedStates { at: now.instant(), states: Vec::new(), remembered: Vec::new() };
         if first.is_empty() {
             return Some(read);
         }
@@ -36,9 +37,15 @@ impl<R: RemoteStore> SharedStoreInner<R> {
                 read.states.extend(states.states);
             }
         }
-        let alone = checks.len() == 1;
         for (state, check) in read.states.iter_mut().zip(&first) {
-            state.decided_by = self.decider_of(check, state, alone, now);
+            state.decided_by = self.decider_of(check, state);
+        }
+        if self.time == TimeSource::Server && first.len() == checks.len() {
+            let tags: Vec<u64> = checks.iter().map(|check| self.tag(check)).collect();
+            let mut outcomes = vec![Outcome::default(); checks.len()];
+            if self.refuse_from_cache(checks, &tags, now, &mut outcomes) {
+                read.remembered = outcomes;
+            }
         }
         Some(read)
     }
@@ -58,25 +65,12 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             && self.local_sync.is_ready(self.tag(check), check.limit())
     }
 
-    /// The part that would decide a take of this state.
-    fn decider_of(
-        self: &std::sync::Arc<Self>,
-        check: &Check<'_>,
-        state: &InspectedState,
-        alone: bool,
-        now: Now<'_>,
-    ) -> DecidedBy {
+    /// The part that would decide a take of this state, if no refusal is remembered.
+    fn decider_of(&self, check: &Check<'_>, state: &InspectedState) -> DecidedBy {
         let plain = !check.is_shadow() && !check.is_at_once() && check.units() > 0;
-        if self.time == TimeSource::Caller || !plain {
-            return state.decided_by;
-        }
-        let tag = self.tag(check);
-        let leased = matches!(check.requested_terms().consistency, Consistency::Leased { .. });
-        if leased && self.leases.covers(tag, check.units()) {
-            return DecidedBy::Lease;
-        }
-        match alone && self.cached_refusal(check, tag, now).is_some() {
-            true => DecidedBy::RefusalCache,
+        let lends = plain && self.time == TimeSource::Server;
+        match lends && self.has_lease(check, self.tag(check)) {
+            true => DecidedBy::Lease,
             false => state.decided_by,
         }
     }

@@ -120,11 +120,50 @@ impl<R: RemoteStore> SharedStoreInner<R> {
     }
 }
 
+impl<R: RemoteStore> SharedStoreInner<R> {
+    /// Returns true if the cache has a refusal of one of the checks, each of a state of its own; `outcomes`
+    /// then have it, and of the other checks what this process knows.
+    pub(super) fn refuse_from_cache(
+        &self,
+        checks: &[Check<'_>],
+        tags: &[u64],
+        now: Now<'_>,
+        outcomes: &mut [Outcome],
+    ) -> bool {
+        // Of several limits, those that count refused requests have to be told of each.
+        if checks.len() > 1 && checks.iter().any(Check::counts_denied) {
+            return false;
+        }
+        let mut known = 0_u16;
+        for (index, (check, &tag)) in checks.iter().zip(tags).enumerate() {
+            let takes = matches!(check.requested_act(), Act::Take | Act::UpTo) && check.units() > 0;
+            let may =
+                takes && !check.is_shadow() && !check.is_at_once() && !self.has_lease(check, tag);
+            let found = may.then(|| self.cached_refusal(check, tag, now));
+            if let Some(outcome) = found.flatten() {
+                outcomes[index] = outcome;
+                known |= 1 << index;
+            }
+        }
+        for index in (0..checks.len()).filter(|index| known != 0 && known >> index & 1 == 0) {
+            outcomes[index] = self.peek_local(&checks[index], now);
+        }
+        known != 0
+    }
+
+    pub(super) fn has_lease(&self, check: &Check<'_>, tag: u64) -> bool {
+        let leased = matches!(check.requested_terms().consistency, Consistency::Leased { .. });
+        leased && self.leases.covers(tag, check.units())
+    }
+}
+
 impl<R: RemoteStore> SharedRequest<'_, R> {
     async fn decide(&mut self) {
         // Checks of one state are judged for what they ask together: only a store does that.
         let apart = self.store.time == TimeSource::Server && !self.asks_one_state_twice();
-        if apart && self.refuse_from_cache() {
+        if apart
+            && self.store.refuse_from_cache(self.checks, &self.tags, self.asked_at, self.outcomes)
+        {
             return;
         }
         if apart && !self.take_locally() {
@@ -146,36 +185,6 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
     /// cost.
     fn shares_state(&self, index: usize) -> bool {
         self.tags.iter().filter(|tag| **tag == self.tags[index]).count() > 1
-    }
-
-    /// Returns true if the cache has a refusal of a limit; `outcomes` then have it.
-    fn refuse_from_cache(&mut self) -> bool {
-        let (shared, now) = (self.store, self.asked_at);
-        let counting = |check: &Check<'_>| check.counts_denied();
-        // Of several limits, those that count refused requests have to be told of each.
-        if self.checks.len() > 1 && self.checks.iter().any(counting) {
-            return false;
-        }
-        let mut known = 0_u16;
-        for (index, check) in self.checks.iter().enumerate() {
-            let takes = matches!(check.requested_act(), Act::Take | Act::UpTo) && check.units() > 0;
-            let may = takes && !check.is_shadow() && !check.is_at_once() && !self.has_lease(index);
-            let found = may.then(|| shared.cached_refusal(check, self.tags[index], now));
-            if let Some(outcome) = found.flatten() {
-                self.outcomes[index] = outcome;
-                known |= 1 << index;
-            }
-        }
-        for index in (0..self.checks.len()).filter(|index| known != 0 && known >> index & 1 == 0) {
-            self.outcomes[index] = self.store.peek_local(&self.checks[index], now);
-        }
-        known != 0
-    }
-
-    fn has_lease(&self, index: usize) -> bool {
-        let consistency = self.checks[index].requested_terms().consistency;
-        matches!(consistency, Consistency::Leased { .. })
-            && self.store.leases.covers(self.tags[index], self.checks[index].units())
     }
 
     /// Takes what needs no store; whether nothing refuses.

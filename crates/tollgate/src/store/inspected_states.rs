@@ -2,7 +2,7 @@
 //! explanations, which must not charge anything.
 
 use crate::algorithm::State;
-use crate::check::Check;
+use crate::check::{Act, Check};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::time::Micros;
 
@@ -15,6 +15,9 @@ pub struct InspectedStates {
     pub at: Micros,
     /// One for each of [`StateAssignment::first_checks`]. Bound: one for each check.
     pub states: Vec<InspectedState>,
+    /// Outcomes of all checks if a take is refused without asking the store, because the store refused it a
+    /// moment ago; empty otherwise. Bound: one for each check.
+    pub remembered: Vec<Outcome>,
 }
 
 /// One state, and the part of the system that would decide on it.
@@ -49,6 +52,10 @@ impl InspectedStates {
         }
         for (outcome, place) in outcomes.iter_mut().zip(request.places()) {
             outcome.decided_by = self.states[*place].decided_by;
+        }
+        let takes = checks.iter().any(|check| check.act != Act::Peek && check.cost > 0);
+        if takes && self.remembered.len() == checks.len() {
+            outcomes[..checks.len()].copy_from_slice(&self.remembered);
         }
         Decision::of_outcomes(checks, outcomes, asked_at)
     }
