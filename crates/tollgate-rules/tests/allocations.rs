@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use counting::allocations;
 use tollgate::{Either, ManualClock, MemoryStore, Micros};
 use tollgate_rules::{
-    Answer, Ask, DecidedRequest, Facts, Gatekeeper, RulesObserver, Source, compile,
+    Answer, Ask, DecidedRequest, Facts, Gatekeeper, Headers, RulesObserver, Source, compile,
 };
 
 const NOW: Micros = Micros::from_secs(1_790_000_000);
@@ -81,6 +81,29 @@ fn one_decision_by_one_and_by_many_rules() {
                 }
             });
             assert_eq!((allowed > 0, refused > 0), (true, rate == "1/hour"), "{rules} of {rate}");
+        }
+    }
+}
+
+#[test]
+fn a_host_and_a_header_field_that_need_no_change() {
+    let text = "rules:
+  - { name: hosted, match: { host: [a.example, '*.example'] }, key: '{user}:{host}', limits: [1000/hour] }
+  - { name: plan, match: { header: { x-plan: free } }, key: '{user}', limits: [1000/hour] }";
+    let compiled = compile(&[Source::from_text("rules.yaml", text)]);
+    let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+    let gate = Gatekeeper::new(rules, MemoryStore::new(10_000), ManualClock::new(NOW));
+    for host in ["api.example", "api.example:8080", "api.example."] {
+        let headers = vec![("host", host), ("x-plan", "free")];
+        for stated in [Some(host), None] {
+            allocates_nothing(host, |user| {
+                let headers = Some(&headers as &dyn Headers);
+                let facts = Facts { host: stated, headers, ..ask(user).facts };
+                let ask = Ask { facts, ..Ask::default() };
+                let answer = gate.decide_at_once(gate.rules(), &ask, NOW);
+                let answer = answer.expect("the store answers at once");
+                assert_eq!(answer.limits().len(), 2, "both rules apply");
+            });
         }
     }
 }

@@ -11,7 +11,7 @@ use tollgate::headers::escape_non_utf8;
 
 use crate::client_ip::{TrustedProxies, first_bits};
 use crate::gate::GateRequest;
-use crate::header_text::single_value;
+use crate::header_text::key_value;
 
 /// Default length of the IPv6 prefix that counts as one caller. A household or a rented server has at least a
 /// /64 and can use any address in it.
@@ -92,7 +92,8 @@ impl KeyFrom {
     }
 
     /// The value of a header field, such as an API key. An empty value counts as missing. A request that has the
-    /// field twice with different values gets a 400, because the service behind might read the other one. The `host` of
+    /// field twice with different values gets a 400, because the service behind might read the other one. Lines of `cookie`
+    /// are joined, and the scheme of `authorization` is left out. The `host` of
     /// an HTTP/2 request is in its target, and a `host` field with another value is a different value.
     ///
     /// A client gets a fresh limit for each value that it invents: verify the value in an outer layer, or limit
@@ -147,10 +148,9 @@ impl KeyFrom {
                 add_address(key, client.unwrap_or(peer), *ipv6_prefix);
             }
             KeySource::Header(name, part) => {
-                let value =
-                    single_value(&head.headers, &head.uri, name).map_err(|()| name.clone())?;
+                let value = key_value(&head.headers, &head.uri, name).map_err(|()| name.clone())?;
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(false) };
-                key.add(part, &escape_non_utf8(value));
+                key.add(part, &escape_non_utf8(&value));
             }
             KeySource::Path => key.add("path", head.uri.path()),
             KeySource::Named(name, value) => {

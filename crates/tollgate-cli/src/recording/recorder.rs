@@ -314,6 +314,27 @@ mod tests {
   - { name: secret, match: { header: { authorization: { present: true } } }, key: '{ip}', limits: [1/minute] }";
 
     #[test]
+    fn a_stated_api_key_and_host_are_replayed_as_they_were_decided() {
+        let rules = "identify: { user: { api_key: { header: x-api-key } } }
+rules: [{ name: api, match: { host: api.example }, key: '{user}', limits: [2/minute] }]";
+        let thread = TrafficRecorder::start(1_000, None, START).unwrap();
+        let (recorder, live) = (thread.recorder(), gatekeeper(rules, &thread));
+        let facts = Facts { host: Some("API.example:1"), api_key: Some("abc"), ..Facts::default() };
+        let key_of =
+            |answer: &tollgate_rules::Answer| answer.allowed() && answer.binding().is_some();
+        assert!(key_of(&live.decide_at(&Ask { facts, ..Ask::default() }, START)));
+        let recorded = recorder.recorded(START).unwrap();
+        let requests = recorded.requests();
+        let [one] = &requests[..] else { panic!("{requests:?}") };
+        let hash = hash_credential("abc");
+        assert_eq!((one.user, one.api_key), (Some(&*hash), Some(&*hash)));
+        let answer = live.decide_at(&Ask { facts: one.facts(), ..Ask::default() }, START);
+        assert!(key_of(&answer) && answer.remaining() == 0, "the same caller of the same host");
+        drop(requests);
+        thread.finish();
+    }
+
+    #[test]
     fn facts_are_recorded_and_credentials_are_not() {
         let thread = TrafficRecorder::start(1_000, None, START).unwrap();
         let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));

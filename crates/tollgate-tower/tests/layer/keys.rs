@@ -60,6 +60,28 @@ fn header_and_path_and_their_fallback() {
 }
 
 #[test]
+fn cookies_in_pieces_and_schemes_are_one_caller() {
+    let rows: [(&str, &[&str], &[&str]); 2] = [
+        ("cookie", &["a=1", "b=2"], &["a=1; b=2"]),
+        ("authorization", &["Bearer k"], &["bearer   k"]),
+    ];
+    for (name, one, other) in rows {
+        let name = HeaderName::from_static(name);
+        let (gate, _) = gate(&["1/second burst 1"]);
+        let layer = strict(gate.key(KeyFrom::header(name.clone())));
+        let mut service = behind(&layer, &HelloService::new());
+        let requests = [one, other].map(|lines| {
+            let mut request = from("192.0.2.1");
+            for line in lines {
+                request.headers_mut().append(name.clone(), line.parse().unwrap());
+            }
+            request
+        });
+        assert_eq!(statuses(&mut service, requests), [200, 429], "{name}");
+    }
+}
+
+#[test]
 fn without_a_key() {
     let rows = [(WithoutKey::Shared, [200, 429]), (WithoutKey::Refused, [429, 429])];
     let passed = [(WithoutKey::Passed, [200, 200])];

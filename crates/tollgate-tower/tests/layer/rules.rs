@@ -612,3 +612,27 @@ rules: [{ name: all, key: '{ip}', limits: [1/s] }]",
         );
     }
 }
+
+#[test]
+fn a_caller_in_other_spellings_is_one_caller() {
+    let text = "identify: { user: { header: x_user_id } }
+rules:
+  - { name: hosted, match: { host: api.example }, key: '{host}', limits: [2/minute burst 2] }
+  - { name: cookies, match: { path: /c }, key: '{header.cookie}', limits: [1/minute burst 1] }";
+    let (gate, _) = gatekeeper(text);
+    let mut service = behind(&strict(gate), &HelloService::new());
+    let mut ask = |target: &str, fields: &[(&'static str, &str)]| {
+        send(&mut service, get(target, "192.0.2.1", fields)).status().as_u16()
+    };
+    // The target of HTTP/2 and of the absolute form, and the field.
+    assert_eq!(ask("http://API.example:1/", &[]), 200);
+    assert_eq!(ask("/", &[("host", "api.example.")]), 200);
+    assert_eq!(ask("/", &[("host", "Api.Example:8080")]), 429);
+    assert_eq!(ask("https://api.example./", &[("host", "API.EXAMPLE")]), 429, "one host");
+    assert_eq!(ask("http://other.example/", &[]), 200);
+    assert_eq!(ask("http://other.example/", &[("host", "api.example")]), 400, "which one?");
+    assert_eq!(ask("/c", &[("cookie", "a=1"), ("cookie", "b=2")]), 200);
+    assert_eq!(ask("/c", &[("cookie", "a=1; b=2")]), 429);
+    assert_eq!(ask("/", &[("x-user-id", "root")]), 400, "mistaken for x_user_id");
+    assert_eq!(ask("/", &[("x-other", "root")]), 200);
+}
