@@ -2,7 +2,7 @@
 // more must not be the whole story, whatever view is open.
 
 import { badge, el, replace, setText } from "./dom.js";
-import { clock, count, plural, rate } from "./format.js";
+import { clock, count, plural, rate, words } from "./format.js";
 import { drawer, live, poll, recentRates } from "./live.js";
 
 /** Seconds that rates in the banner are the mean of. */
@@ -80,7 +80,7 @@ function filesRefused({ rules, credentials }) {
 /** Servers behind the gateway that get no requests, or whose requests fail. */
 function upstreamsDown({ without_server: without = 0, problems = [] } = {}) {
   if (problems.length === 0) return null;
-  const named = problems.slice(0, NAMES_MAX).map(({ upstream, server, state, reason }) => `${server} of ${upstream} is ${state}${reason ? `: ${reason}` : ""}.`);
+  const named = problems.slice(0, NAMES_MAX).map(({ upstream, server, state, reason }) => `${server} of ${upstream} is ${state}${reason ? `: ${words(reason)}` : ""}.`);
   if (problems.length > NAMES_MAX) named.push(`And ${plural(problems.length - NAMES_MAX, "more server")}.`);
   if (without > 0) named.push(`${plural(without, "upstream")} without any server.`);
   return { kind: without > 0 ? "bad" : "warn", title: "Upstream trouble", text: named.join(" "), link: ["#/gateway", "Gateway"] };

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, el, missing, replace, table } from "./dom.js";
-import { clock, count, micros, plural, share } from "./format.js";
+import { clock, count, micros, plural, share, words } from "./format.js";
 import { live, poll } from "./live.js";
 
 /** Looks of the states of a server. One that fails still gets requests. */
@@ -60,7 +60,7 @@ function stateOf({ up, state = up ? "available" : "down" }) {
 /** The reason why a server is not simply up, and since when. */
 function whyNotUp({ state, reason, since_ms: since }) {
   if (!state || state === "available" || (!reason && !since)) return null;
-  return el("div", { class: "hint" }, [reason, since && `since ${clock(new Date(since))}`].filter(Boolean).join(", "));
+  return el("div", { class: "hint" }, [reason && words(reason), since && `since ${clock(new Date(since))}`].filter(Boolean).join(", "));
 }
 
 /** Failures, with the part of them that are health checks and no requests. */
