@@ -134,7 +134,8 @@ fn a_ban_has_its_line_also_in_shadow_and_where_rules_are_read() {
     let check = |path: &str| server.check(&format!(r#"{{"user":"canary","path":"{path}"}}"#));
     let allowed = (0..5).filter(|_| check("/trial")["allowed"] == true).count();
     assert_eq!(allowed, 5, "a ban in shadow blocks nobody");
-    let last = (0..5).map(|_| check("/login")).last().unwrap();
+    let answers: Vec<_> = (0..5).map(|_| check("/login")).collect();
+    let last = answers.last().unwrap();
     assert_eq!(last["reason"], "blocked");
     let listed = server.admin_get("/api/rules", &[]).json();
     let rule = |name: &str| {
