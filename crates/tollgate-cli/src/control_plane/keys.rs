@@ -114,7 +114,7 @@ impl ControlPlane {
     async fn add_sharing_status(&self, report: &mut Map<String, Value>, done: ChangeScope) {
         if self.peers.control().is_none() {
             // Nothing else keeps an override: a snapshot has counts and blocks.
-            if report["override"]["run_time"] == true {
+            if report.get("override").is_some_and(|numbers| numbers["run_time"] == true) {
                 report.insert("survives_restart".into(), false.into());
             }
             return;

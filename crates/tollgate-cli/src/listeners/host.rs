@@ -29,7 +29,9 @@ impl<'a> Host<'a> {
         }
         let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if name.is_empty() || !name.bytes().all(is_name) || !is_port(port) {
+        // A name of dots alone is no name: the dot at the end of one means nothing.
+        let is_empty = name.trim_end_matches('.').is_empty();
+        if is_empty || !name.bytes().all(is_name) || !is_port(port) {
             return None;
         }
         Some(match name.parse::<Ipv4Addr>() {

@@ -213,7 +213,8 @@ impl Reloader {
 /// The error of rules from the store that nobody has proved to have put.
 pub(super) fn unproven_change() -> Diagnostic {
     let problem = Problem::new(
-        "rules put at another server change `upstreams`, `routes` or `identify`, and without a secret          whoever can write to the store could have put them",
+        "rules put at another server change `upstreams`, `routes` or `identify`, and without a secret anyone who can write \
+         to the store could have put them",
     );
     let hint =
         "give all servers on this store the same --key-secret-file, or change the rules files";

@@ -63,6 +63,23 @@ rules:
 }
 
 #[test]
+fn a_request_without_a_host_does_not_get_around_rules_of_hosts() {
+    let upstream = echo();
+    let rules = "rules: [{ name: hosts, key: '{host}', limits: [{ rate: 1/hour, algorithm: sliding_window_log }] }]";
+    let gateway = GatewayProcess::start(upstream.address(), rules);
+    assert_eq!(send(&gateway, "/", "host: app\r\n").status, 200, "the one");
+    for fields in ["host: .\r\n", "host: ..\r\n", "host: .:80\r\n", "host:\r\n", ""] {
+        assert_eq!(send(&gateway, "/", fields).status, 400, "{fields:?}");
+    }
+    let mut client = WireClient::connect(gateway.address());
+    client.send(b"GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.read_reply("GET").expect("an answer").status, 400, "HTTP/1.0");
+    let head = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
+    let body = send_http2(&gateway, &head);
+    assert!(body.contains("`Host`"), "HTTP/2 without :authority: {body}");
+}
+
+#[test]
 fn cookies_in_pieces_are_joined_before_the_decision() {
     let upstream = echo();
     let rules = "identify: { trusted_peers: [] }

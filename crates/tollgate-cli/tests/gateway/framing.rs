@@ -8,12 +8,13 @@ use super::wire_client::WireClient;
 #[test]
 fn a_request_of_unclear_length_ends_its_connection() {
     let upstream = RawUpstream::recorder();
-    // Fields of the length
+    // Fields of the length, and others that are wrong as well
     let rows = [
         "transfer-encoding: identity, chunked",
         "transfer-encoding: gzip, chunked",
         "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
         "transfer-encoding: x\r\ntransfer-encoding: chunked",
+        "host: other\r\ntransfer-encoding: identity, chunked",
     ];
     for workers in ["1", "4"] {
         let flags = ["--workers", workers];

@@ -201,6 +201,8 @@ impl HeldMemory {
             return Poll::Ready(());
         }
         self.join_line(&mut state, cx.waker());
+        // One that was woken in vain, because others were faster, wakes those that have room.
+        state.wake_next(limits);
         Poll::Pending
     }
 

@@ -1,6 +1,6 @@
 //! One request through the gateway: cleans its header fields, asks the layer, and completes the response.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
@@ -32,6 +32,7 @@ use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
 use super::request_id::{self, X_REQUEST_ID};
 use super::tunnel::Tunnel;
+use super::window_shares::WindowShare;
 use crate::listeners::answering::catch_panic;
 use crate::listeners::response_body::InFlightRequest;
 use crate::listeners::watchdog::ConnectionActivity;
@@ -86,17 +87,21 @@ pub(super) struct GatewayService {
     client: Arc<ClientConnection>,
     /// The layer around the proxy. Each connection has a copy, so that no count is shared by all processors.
     limited: RefCell<LimitedProxy>,
+    /// The large window of an HTTP/2 connection.
+    window: Cell<Option<WindowShare>>,
 }
 
 impl GatewayService {
     pub(super) fn new(
         protocol: &Arc<GatewayProtocol>,
         client: &Arc<ClientConnection>,
+        window: Option<WindowShare>,
     ) -> GatewayService {
         let proxy = ProxyService::new(&protocol.parts, client);
         let limited = protocol.layer.request_body().layer(protocol.layer.layer(proxy));
         let limited = RefCell::new(limited);
-        GatewayService { protocol: protocol.clone(), client: client.clone(), limited }
+        let window = Cell::new(window);
+        GatewayService { protocol: protocol.clone(), client: client.clone(), limited, window }
     }
 
     /// Lets the layer decide about a request, as soon as there is room for it.
@@ -157,6 +162,9 @@ impl GatewayService {
     ) -> Result<Option<RequestedUpgrade>, RequestProblem> {
         request_check::check(head, has_body)?;
         let rules = self.protocol.parts.gatekeeper.rules();
+        if rules.reads_host() {
+            request_check::check_has_host(head)?;
+        }
         caller_fields::remove_mistakable(&mut head.headers, &rules);
         hop_fields::remove_from_request(head, &rules.settings().identify, has_body)
     }
@@ -212,6 +220,10 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let version = request.version();
+        if version != Version::HTTP_2 {
+            // HTTP/1.1 has no windows: the share is for a connection that uses it.
+            self.window.take();
+        }
         let in_flight = InFlightRequest::begin(&self.client.activity, version);
         let (mut head, incoming) = request.into_parts();
         let rules = self.protocol.parts.gatekeeper.rules();

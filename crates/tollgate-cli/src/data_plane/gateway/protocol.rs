@@ -89,14 +89,11 @@ impl GatewayProtocol {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = GatewayService::new(self, client);
         let window = self.windows.take(client.peer);
         let builder = if window.is_some() { &self.builder } else { &self.small_builder };
+        let service = GatewayService::new(self, client, window);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-        Box::pin(async move {
-            obey_orders(connection, &client.activity).await;
-            drop(window);
-        })
+        Box::pin(obey_orders(connection, &client.activity))
     }
 }
 

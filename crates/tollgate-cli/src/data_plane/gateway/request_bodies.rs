@@ -31,7 +31,8 @@ struct GatewayBodyMemory {
     held: Option<HeldMemory>,
     /// The end of the time for the body; `None` once it has been read.
     deadline: Option<Pin<Box<Sleep>>>,
-    waits_for_room: bool,
+    /// True if the body had to wait for memory.
+    has_waited: bool,
 }
 
 impl GatewayBodyHost {
@@ -55,7 +56,7 @@ impl RequestBodyHost for GatewayBodyHost {
         Box::new(GatewayBodyMemory {
             held: self.memory.begin(self.address(exchange, head)),
             deadline: Some(Box::pin(tokio::time::sleep(timeout))),
-            waits_for_room: false,
+            has_waited: false,
         })
     }
 
@@ -90,15 +91,13 @@ impl RequestBodyMemory for GatewayBodyMemory {
         let is_late =
             self.deadline.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
         if is_late {
-            let reason = if self.waits_for_room {
-                BodyReadFailure::NoMemory
-            } else {
-                BodyReadFailure::Missing
-            };
+            // A body that had to wait for memory at any time is not late by its client's fault.
+            let reason =
+                if self.has_waited { BodyReadFailure::NoMemory } else { BodyReadFailure::Missing };
             return Poll::Ready(Err(reason));
         }
         let room = held.poll_room(context);
-        self.waits_for_room = room.is_pending();
+        self.has_waited |= room.is_pending();
         room.map(Ok)
     }
 
