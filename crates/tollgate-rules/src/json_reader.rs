@@ -43,9 +43,9 @@ pub enum NumberPolicy {
     /// Whole numbers of valid JSON, at most 127 levels deep. If a path appears twice, the last counts, as most readers of
     /// JSON have it.
     Exact,
-    /// The largest number that some reader could take: also a text with a number, a fraction (rounded up), a number that
-    /// is too long to be read (more than any limit), and a name in other capitals. `NaN`, `Infinity`, control characters in strings
-    /// and any depth are tolerated.
+    /// The largest number that some reader could take: also a text with a number, an array of numbers, a fraction (rounded up), a
+    /// number that is too long to be read (more than any limit), and a name in other capitals. `NaN`, `Infinity`, control
+    /// characters in strings and any depth are tolerated.
     LargestPossible,
 }
 
@@ -298,11 +298,14 @@ impl JsonNumberReader {
         self.end_value();
     }
 
-    /// Notes the number of the current value at the paths that lead to it.
+    /// Notes the number of the current value at the paths that lead to it. To some readers an array of one number is that
+    /// number.
     fn found(&mut self, number: Option<u64>) {
-        let depth = self.open.len();
+        let arrays = self.open.iter().rev().take_while(|one| self.is_generous() && !one.is_object);
+        let (depth, arrays) = (self.open.len(), arrays.count());
         for ((path, matched), value) in self.paths.iter().zip(&self.matched).zip(&mut self.values) {
-            if path.len() == depth && usize::from(*matched) == depth {
+            let is_here = (depth - arrays..=depth).contains(&path.len());
+            if is_here && usize::from(*matched) == path.len() {
                 *value = match self.policy {
                     NumberPolicy::Exact => number,
                     NumberPolicy::LargestPossible => number.max(*value),

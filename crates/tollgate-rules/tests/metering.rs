@@ -332,7 +332,33 @@ fn no_spelling_of_a_body_hides_its_number() {
     for (name, body) in hidden {
         assert_eq!(reserved_for("{request.json.max_tokens|2000}", body), 70_000, "{name}");
     }
+    let spaces = |space: &str| space.repeat(70);
+    let texts = [
+        r"70000\n".to_string(),
+        r"\t70000".to_string(),
+        r"\r\f\b70000\u0000\u00a0\u001c".to_string(),
+        format!("{}70000", spaces(" ")),
+        format!("{}70000", spaces(r"\n")),
+        format!("{}70000", spaces("\u{3000}\u{feff}")),
+        "７００００".to_string(),
+        "+７００００.0".to_string(),
+    ];
+    let arrays = ["[70000]", "[[\"70000\"]]", "[ 3, 70000, [], 5 ]", "[{\"x\":80000}, 70000]"];
+    for number in texts.iter().map(|text| format!("\"{text}\"")).chain(arrays.map(String::from)) {
+        let body = with("", &number);
+        let reserved = reserved_for("{request.json.max_tokens|5}", body.as_bytes());
+        assert_eq!(reserved, 70_000, "{body}");
+    }
     let most = [
+        with("", &format!("\"0x{}\"", "f".repeat(40))),
+        with("", &format!("\"+0X{}\"", "f".repeat(33))),
+        with("", &format!("\"0b{}\"", "1".repeat(60))),
+        with("", &format!("\"70000{}\"", spaces(r"\u001f"))),
+        with("", &format!("\"Infinity{}\"", spaces(" "))),
+        with("", &format!("\"7e-{}\"", "0".repeat(70))),
+        with("", "\"٧٠٠٠٠\""),
+        with("", r#""\ud835\udfd5\ud835\udfcf""#),
+        with("", &format!("\"{}\"", "７".repeat(30))),
         with("", &"9".repeat(65)),
         with("", &format!("1{}", "0".repeat(70_000))),
         with("", &format!("\"{}\"", "9".repeat(65))),
@@ -352,7 +378,18 @@ fn no_spelling_of_a_body_hides_its_number() {
             "{body}"
         );
     }
-    for number in ["\"-5\"", "\"x\"", "\"\"", "0", "true", "null", "[7]", "{}"] {
+    for number in [
+        "\"-5\"",
+        "\"x\"",
+        "\"\"",
+        "0",
+        "true",
+        "null",
+        "[]",
+        "[\"x\"]",
+        "{}",
+        "[{\"max_tokens\":7}]",
+    ] {
         let body = with("", number);
         assert_eq!(
             reserved_for("{request.json.max_tokens|2000}", body.as_bytes()),

@@ -1,5 +1,7 @@
 //! `NumberToken`: a number of a JSON document, read byte by byte.
 
+use std::num::IntErrorKind;
+
 use arrayvec::ArrayVec;
 use tollgate::time::MAX_EXACT;
 
@@ -92,16 +94,22 @@ impl NumberToken {
 }
 
 /// The largest number that a reader could take a text for: with white space around it, underscores between digits, a
-/// sign, a fraction or an exponent, or in base 16, 8 or 2. Negative numbers are none; larger ones than [`MAX_EXACT`] count
-/// as that.
+/// sign, a fraction or an exponent, in base 16, 8 or 2, or in digits of other scripts. Negative numbers are none; larger ones
+/// than [`MAX_EXACT`] count as that, and so does a number with digits that are not read.
 pub(super) fn largest_in_text(text: &str) -> Option<u64> {
-    let plain: String = text.trim().chars().filter(|char| *char != '_').collect();
+    let digits = text.trim_matches(is_blank).chars().filter(|char| *char != '_');
+    let plain: String = digits.map(narrow_digit).collect();
+    if plain.contains(may_be_digit) && !plain.is_ascii() {
+        return may_begin_number(&plain).then_some(MAX_EXACT);
+    }
     let unsigned = plain.strip_prefix('+').unwrap_or(&plain);
     for (prefix, radix) in [("0x", 16), ("0o", 8), ("0b", 2)] {
         let digits = unsigned.get(..2).filter(|begin| begin.eq_ignore_ascii_case(prefix));
         if digits.is_some() {
-            let number = u128::from_str_radix(&unsigned[2..], radix).ok()?;
-            return Some(u64::try_from(number).map_or(MAX_EXACT, |number| number.min(MAX_EXACT)));
+            return match u128::from_str_radix(&unsigned[2..], radix) {
+                Ok(number) => Some(number.min(MAX_EXACT.into()) as u64),
+                Err(error) => (*error.kind() == IntErrorKind::PosOverflow).then_some(MAX_EXACT),
+            };
         }
     }
     if let Ok(whole) = unsigned.parse::<u64>() {
@@ -114,9 +122,33 @@ pub(super) fn largest_in_text(text: &str) -> Option<u64> {
 
 /// Returns true if a long text that begins with this one may be a number.
 pub(super) fn may_begin_number(text: &str) -> bool {
-    let is_part =
-        |char: char| char.is_ascii_hexdigit() || char.is_whitespace() || "+.xXoO_".contains(char);
-    text.contains(|char: char| char.is_ascii_digit()) && text.chars().all(is_part)
+    let is_part = |char: char| {
+        char.is_ascii_hexdigit()
+            || may_be_digit(char)
+            || is_blank(char)
+            || "+-.xXoO_".contains(char)
+    };
+    let text = text.trim_matches(is_blank);
+    let has_digits = text.contains(may_be_digit) && text.chars().all(is_part);
+    has_digits && !text.starts_with('-')
+}
+
+/// Returns true for characters that some readers skip around a number.
+pub(super) fn is_blank(char: char) -> bool {
+    char.is_whitespace() || char.is_control() || char == '\u{feff}'
+}
+
+/// The ASCII digit for a digit of full width, as East Asian keyboards have it.
+fn narrow_digit(char: char) -> char {
+    match char {
+        '０'..='９' => char::from((u32::from(char) - u32::from('０')) as u8 + b'0'),
+        _ => char,
+    }
+}
+
+/// Returns true for digits of any script, and for a character that could not be read.
+fn may_be_digit(char: char) -> bool {
+    char.is_numeric() || char == char::REPLACEMENT_CHARACTER
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(super) struct TextToken {
     escape: TextEscape,
     /// The decoded text.
     text: ArrayVec<u8, SEGMENT_BYTES_MAX>,
+    /// True if a value has begun: the white space before it takes no room.
+    has_begun: bool,
     /// True if the text is longer: such a name is no part of a path.
     is_too_long: bool,
 }
@@ -30,7 +32,7 @@ enum TextEscape {
 impl TextToken {
     /// The name of a member.
     pub(super) fn name() -> TextToken {
-        TextToken { is_name: true, ..TextToken::default() }
+        TextToken { is_name: true, has_begun: true, ..TextToken::default() }
     }
 
     pub(super) fn is_name(&self) -> bool {
@@ -58,15 +60,29 @@ impl TextToken {
 
     /// The largest number that a reader could take the text for.
     pub(super) fn number(&self) -> Option<u64> {
-        let text = std::str::from_utf8(&self.text).ok()?;
+        // A long text may end within a character.
+        let text = String::from_utf8_lossy(&self.text);
+        let number = number::largest_in_text(&text);
         match self.is_too_long {
-            true => number::may_begin_number(text).then_some(MAX_EXACT),
-            false => number::largest_in_text(text),
+            true => (number.is_some() || number::may_begin_number(&text)).then_some(MAX_EXACT),
+            false => number,
         }
     }
 
     /// Adds decoded bytes.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) {
+        while !self.has_begun
+            && let Some((first, rest)) = bytes.split_first()
+        {
+            self.text.push(*first);
+            bytes = rest;
+            match std::str::from_utf8(&self.text) {
+                Ok(text) if text.chars().all(number::is_blank) => self.text.clear(),
+                // The rest of the character follows.
+                Err(error) if error.error_len().is_none() => {}
+                Ok(_) | Err(_) => self.has_begun = true,
+            }
+        }
         let room = self.text.remaining_capacity().min(bytes.len());
         self.text.extend(bytes[..room].iter().copied());
         self.is_too_long |= room < bytes.len();
@@ -78,8 +94,11 @@ impl TextToken {
             self.escape = TextEscape::None;
             match byte {
                 b'"' | b'\\' | b'/' => self.push(&[byte]),
-                // No part of a path contains a control character.
-                b'b' | b'f' | b'n' | b'r' | b't' => self.push(b"\0"),
+                b'b' => self.push(b"\x08"),
+                b'f' => self.push(b"\x0c"),
+                b'n' => self.push(b"\n"),
+                b'r' => self.push(b"\r"),
+                b't' => self.push(b"\t"),
                 b'u' => self.escape = TextEscape::Unicode { digits: 0, code: 0 },
                 _ => return false,
             }
