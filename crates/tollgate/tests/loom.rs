@@ -7,6 +7,14 @@
 
 #![cfg(loom)]
 
+#[path = "../src/algorithm"]
+mod algorithm {
+    pub(crate) mod token_bucket {
+        #[allow(dead_code)]
+        mod excess_unit;
+        pub(crate) use excess_unit::ExcessUnit;
+    }
+}
 #[path = "../src/store/memory/slot.rs"]
 #[allow(dead_code)]
 mod slot;

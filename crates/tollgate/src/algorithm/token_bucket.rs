@@ -43,6 +43,7 @@
 //! ```
 
 mod excess;
+mod excess_unit;
 
 use excess::{storable, ticks_of_other_numbers};
 
@@ -51,7 +52,7 @@ use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
-pub(crate) use excess::ExcessUnit;
+pub(crate) use excess_unit::ExcessUnit;
 
 /// The longest debt that is stored, in microseconds: about 142 years. A full bucket is at most 100
 /// years.

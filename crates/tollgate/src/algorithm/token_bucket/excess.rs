@@ -1,21 +1,8 @@
 //! The excess of a bucket: its ticks under other numbers, and its place in a record of three numbers.
 
-use super::{TokenBucketState, max_debt};
+use super::{ExcessUnit, TokenBucketState, max_debt};
 use crate::limit::{BucketNumbers, Limit};
 use crate::time::MAX_EXACT;
-
-/// The unit in which a record of two numbers holds debt and excess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExcessUnit {
-    /// Ticks: exact.
-    Ticks,
-    /// Microseconds of refill: if there are too many ticks for a record.
-    Micros,
-}
-
-impl ExcessUnit {
-    pub(crate) const ALL: [ExcessUnit; 2] = [ExcessUnit::Ticks, ExcessUnit::Micros];
-}
 
 impl TokenBucketState {
     /// Mark, debt and excess of a state with excess, and the unit of the latter two.
