@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{
-    Algorithm, CompactState, Divisor, LimitStateKind, sliding_window_log, with_compact_state,
+    Algorithm, CompactState, Divisor, LimitStateKind, is_paced, sliding_window_log,
+    with_compact_state,
 };
 use crate::hash::public_hash;
-use crate::time::Wait;
+use crate::time::{Micros, Wait};
 
 mod bucket_numbers;
 mod builder;
@@ -81,6 +82,8 @@ pub struct Limit {
     pub(crate) window_offset: u64,
     /// The longest that a window can last, in microseconds.
     window_longest: u64,
+    /// The instant at which these numbers replaced others, if it is known. No part of any identity.
+    numbers_since: Option<Micros>,
 }
 
 impl Limit {
@@ -218,6 +221,29 @@ impl Limit {
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// The instant at which these numbers replaced others, if it is known.
+    pub fn numbers_since(&self) -> Option<Micros> {
+        self.numbers_since
+    }
+
+    /// This limit with the instant at which its numbers replaced others. A bucket of other numbers is refilled
+    /// at their rate until then and at the new rate from then on, whoever looks first; without an instant the
+    /// first take under the new numbers ends the old rate. It makes no difference to states of these numbers,
+    /// and limits that differ in it alone are equal.
+    #[must_use]
+    pub fn with_numbers_since(self, since: Option<Micros>) -> Limit {
+        Limit { numbers_since: since, ..self }
+    }
+
+    /// The instant up to which the numbers count that wrote a state with this mark: the old rate is refilled
+    /// until then. Never before the mark, because the time before it has been counted, and never after now.
+    pub(crate) fn numbers_begin(&self, mark: u64, now: Micros) -> Micros {
+        match self.numbers_since {
+            Some(since) if is_paced(self) => since.max(Micros::new(mark)).min(now),
+            _ => now,
+        }
     }
 
     /// The period in microseconds.

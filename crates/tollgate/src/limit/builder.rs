@@ -125,6 +125,7 @@ impl LimitBuilder {
             window_offset: self.options.align.offset(period),
             window_longest: longest.unwrap_or(period),
             calendar: self.calendar,
+            numbers_since: None,
         })
     }
 }

@@ -7,6 +7,10 @@
 //! refilled at the rate of the answer. Peeks and settlements leave the state under the numbers that
 //! wrote it; a settlement moves units under those.
 //!
+//! If the limit says [since when](Limit::numbers_since) it has its numbers, a bucket is converted as of that
+//! instant, or as of its mark if that is later, whoever looks: so a caller that only peeked before finds the
+//! wait that it was told, too. Without an instant the old rate goes on until the first take.
+//!
 //! A conversion charges nothing and refills nothing, however often numbers alternate: a bucket's usage
 //! beyond the new capacity becomes [excess](crate::algorithm::token_bucket). A refusal by a window, a
 //! counter or a log converts nothing: their waits do not depend on a rate of refill.
@@ -207,7 +211,7 @@ impl<S: DetachState> CarriedState<S> {
         let Some(other) = self.writer.take() else { return };
         if let Some(original) = other.original {
             self.state = original;
-            self.state.renumber(&other.numbers, limit, now);
+            convert(&mut self.state, &other.numbers, limit, now);
         }
     }
 
@@ -238,6 +242,13 @@ impl<S: DetachState> CarriedState<S> {
 /// A copy of a state, converted to the numbers of `limit`.
 fn carried_over<S: DetachState>(state: &S, numbers: &Limit, limit: &Limit, now: Micros) -> S {
     let mut copy = state.detached_copy();
-    copy.renumber(numbers, limit, now);
+    convert(&mut copy, numbers, limit, now);
     copy
+}
+
+/// Converts a state to the numbers of `limit`. The old numbers count until the new ones took effect, so that
+/// a peek tells the same before a take has converted the state and after.
+fn convert<S: Strategy>(state: &mut S, numbers: &Limit, limit: &Limit, now: Micros) {
+    let begin = limit.numbers_begin(state.mark(), now);
+    state.renumber(numbers, limit, begin);
 }

@@ -25,6 +25,31 @@ fn changes() -> impl Strategy<Value = (usize, u64, Vec<(u64, u64)>)> {
     (0..3usize, periods, prop::collection::vec(numbers(), 2..=4))
 }
 
+/// The instants at which each of these numbers took effect: unknown, long ago, during the traffic or in the
+/// future.
+fn instants() -> impl Strategy<Value = [Option<Micros>; 4]> {
+    let instant = prop_oneof![
+        Just(None),
+        Just(Some(Micros::new(1))),
+        (0..3_000_000u64).prop_map(|after| Some(START.after(Wait::from_micros(after)))),
+        (0..500_000_000u64).prop_map(|after| Some(START.after(Wait::from_micros(after)))),
+    ];
+    [instant.clone(), instant.clone(), instant.clone(), instant]
+}
+
+/// The limits of some changes, each with the instant at which its numbers took effect.
+fn limits_of(
+    (kind, period, numbers): &(usize, u64, Vec<(u64, u64)>),
+    since: [Option<Micros>; 4],
+) -> Vec<Limit> {
+    let limits = numbers.iter().zip(since);
+    limits
+        .map(|(&(units, capacity), since)| {
+            bucket(*kind, (units, *period), capacity).with_numbers_since(since)
+        })
+        .collect()
+}
+
 /// Steps: the numbers that are asked, the act, its cost, and microseconds until it.
 fn steps() -> impl Strategy<Value = Vec<(usize, u8, u64, u64)>> {
     let gap = prop_oneof![Just(0), 0..2_000u64, 0..3_000_000u64, 0..200_000_000u64];
@@ -63,14 +88,12 @@ proptest! {
     /// admitted, not a microsecond earlier, and never has to wait longer than a full refill.
     #[test]
     fn a_caller_that_waits_as_told_is_admitted(
-        (kind, period, numbers) in changes(),
+        changes in changes(),
+        since in instants(),
         before in steps(),
         (which, cost, alone) in (0..4usize, 1..=4u64, any::<bool>()),
     ) {
-        let limits: Vec<Limit> = numbers
-            .iter()
-            .map(|&(units, capacity)| bucket(kind, (units, period), capacity))
-            .collect();
+        let limits = limits_of(&changes, since);
         let store = MemoryStore::new(16);
         let mut now = START;
         for (which, act, cost, gap) in before {
@@ -99,18 +122,54 @@ proptest! {
         }
     }
 
+    /// A caller whom only peeks have told a wait under numbers that took effect before is admitted after it,
+    /// although nothing has converted the state meanwhile.
+    #[test]
+    fn a_caller_that_waits_as_a_peek_told_is_admitted(
+        changes in changes(),
+        since in instants(),
+        before in steps(),
+        (which, cost, took_effect) in (0..4usize, 1..=4u64, 0..200_000_000u64),
+        looks in prop::collection::vec(0..=100u64, 0..=3),
+    ) {
+        let limits = limits_of(&changes, since);
+        let store = MemoryStore::new(16);
+        let mut now = START;
+        for (which, act, cost, gap) in before {
+            now = now.after(Wait::from_micros(gap));
+            step(&store, &limits[which % limits.len()], act, cost, now);
+        }
+        let since = Micros::new(now.as_u64() - took_effect);
+        let limit = limits[which % limits.len()].clone().with_numbers_since(Some(since));
+        let check = Check::new(&limit, "a").cost(cost.min(limit.capacity()));
+        let peek = |now: Micros| store.decide_one(&check.act(tollgate::Act::Peek), now);
+        let told = peek(now);
+        if !told.allowed() {
+            let wait = told.retry_after().as_micros().unwrap();
+            prop_assert!(wait <= limit.full_refill_us(), "{}", limit);
+            let then = now.after(told.retry_after());
+            for percent in looks {
+                let at = now.after(Wait::from_micros(wait / 100 * percent));
+                let left = then.as_u64() - at.as_u64();
+                prop_assert!(peek(at).retry_after() <= Wait::from_micros(left), "{}", limit);
+            }
+            prop_assert!(peek(then).allowed(), "{}: told {:?}", limit, told.retry_after());
+            let taken = store.decide_one(&check, then);
+            prop_assert!(taken.allowed(), "{}: told {:?}", limit, told.retry_after());
+        }
+    }
+
     /// Instances that use different numbers on one store admit no more than the largest rate and the
     /// largest capacity would, over any time.
     #[test]
     fn instances_with_different_numbers_admit_no_more_than_the_larger(
-        (kind, period, numbers) in changes(),
+        changes in changes(),
+        since in instants(),
         traffic in steps(),
         flips in 1..=12usize,
     ) {
-        let limits: Vec<Limit> = numbers
-            .iter()
-            .map(|&(units, capacity)| bucket(kind, (units, period), capacity))
-            .collect();
+        let limits = limits_of(&changes, since);
+        let (_, period, numbers) = changes;
         let (rate, capacity) = (
             u128::from(numbers.iter().map(|one| one.0).max().unwrap()),
             u128::from(numbers.iter().map(|one| one.1).max().unwrap()),
@@ -162,6 +221,39 @@ fn a_raised_limit_helps_at_once_and_a_lowered_one_keeps_its_promise() {
         // The fifteen that the narrow one did not count are counted by the wide one again.
         assert!(!take(&wide, after(START, SECOND)).allowed(), "{wide}");
         assert!(take(&wide, after(START, 2 * SECOND)).allowed(), "{wide}");
+    }
+}
+
+/// The case of a raised limit that `explain` looks at first; and a lowered one keeps what was refilled before.
+#[test]
+fn a_peek_is_the_first_to_look_under_new_numbers() {
+    let minute = 60 * SECOND;
+    let after = |micros: u64| START.after(Wait::from_micros(micros));
+    for kind in 0..3 {
+        let store = MemoryStore::new(16);
+        let take = |limit: &Limit, at: Micros| store.decide_one(&Check::new(limit, "a"), at);
+        let peek = |limit: &Limit, at: Micros| {
+            store.decide_one(&Check::new(limit, "a").act(tollgate::Act::Peek), at)
+        };
+        let (slow, fast) = (bucket(kind, (2, minute), 3), bucket(kind, (6_000, minute), 3));
+        for _ in 0..4 {
+            let _ = take(&slow, START);
+        }
+        let fast = fast.with_numbers_since(Some(after(5)));
+        let told = peek(&fast, after(5)).retry_after().as_micros().unwrap();
+        assert!((9_990..=10_000).contains(&told), "{told}");
+        assert!(!peek(&fast, after(5 + told - 1)).allowed(), "{fast}");
+        assert!(take(&fast, after(5 + told)).allowed(), "{fast}");
+
+        store.reset(&fast, "a".into(), START);
+        let (wide, narrow) = (bucket(kind, (60, minute), 20), bucket(kind, (1, minute), 20));
+        for _ in 0..21 {
+            let _ = take(&wide, START);
+        }
+        // Ten seconds at the old rate are ten units; those of the next second are at the new one.
+        let narrow = narrow.with_numbers_since(Some(after(10 * SECOND)));
+        assert_eq!(peek(&narrow, after(11 * SECOND)).remaining(), 10, "{narrow}");
+        assert_eq!(take(&narrow, after(11 * SECOND)).remaining(), 9, "{narrow}");
     }
 }
 
