@@ -1,12 +1,13 @@
 //! A bucket whose numbers change, on a real server with injected time: two instances with different numbers
-//! together admit no more than the larger limit would, and a caller that waits as told is admitted.
+//! together admit no more than the larger limit would, and a caller that waits as told is admitted, also as a
+//! peek told. Each answer is that of the memory.
 
 use std::time::Duration;
 
 use crate::shared;
 use testkit::random::SplitMix64;
 use testkit::redis::TestRedis;
-use tollgate::{Act, Algorithm, Check, Decision, Limit, Micros, Wait};
+use tollgate::{Act, Algorithm, Check, Decision, Limit, MemoryStore, Micros, Wait};
 use tollgate_redis::{RedisOptions, RedisStore, TimeSource};
 
 const START: Micros = Micros::from_secs(1_795_000_000);
@@ -28,6 +29,12 @@ async fn store_at(server: &TestRedis) -> RedisStore {
     shared::store_at(server, options).await
 }
 
+/// The parts of an answer that are the same in every store.
+fn answer_of(decision: &Decision) -> (bool, u64, Wait, Wait) {
+    let waits = (decision.retry_after(), decision.delay());
+    (decision.allowed(), decision.remaining(), waits.0, waits.1)
+}
+
 async fn decide(store: &RedisStore, check: Check<'_>, now: Micros) -> Decision {
     let mut outcome = [tollgate::Outcome::default()];
     store.decide_each(&[check], now, &mut outcome).await.expect("an answer")
@@ -37,6 +44,7 @@ async fn decide(store: &RedisStore, check: Check<'_>, now: Micros) -> Decision {
 struct ChangingRun {
     limits: [Limit; 2],
     stores: [RedisStore; 2],
+    memory: MemoryStore,
     key: String,
     now: Micros,
     random: SplitMix64,
@@ -53,6 +61,8 @@ impl ChangingRun {
             let cost = self.random.between(1, 6);
             let check = Check::new(&self.limits[which], &*self.key).cost(cost).act(act);
             let decision = decide(&self.stores[which], check, self.now).await;
+            let in_memory = self.memory.decide_one(&check, self.now);
+            assert_eq!(answer_of(&decision), answer_of(&in_memory), "{}", self.limits[which]);
             self.granted.push((self.now, decision.granted()));
         }
     }
@@ -75,17 +85,25 @@ impl ChangingRun {
     async fn assert_waits_come_true(&self, seed: u64) {
         let which = (seed % 2) as usize;
         let (store, limit) = (&self.stores[which], &self.limits[which]);
+        let since = self.now.as_u64() - seed * 40_000;
+        let limit = &limit.clone().with_numbers_since(Some(Micros::new(since)));
         let check = Check::new(limit, &*self.key).cost(limit.capacity().min(2));
-        let refused = decide(store, check, self.now).await;
+        // Whether a peek is the first to look or a take.
+        let is_peek = seed % 3 > 0;
+        let act = if is_peek { Act::Peek } else { Act::Take };
+        let refused = decide(store, check.act(act), self.now).await;
         if refused.allowed() {
             return;
         }
         let wait = refused.retry_after().as_micros().expect("the cost fits");
         assert!(wait <= limit.full_refill_us(), "seed {seed}: {wait} us under {limit}");
         let then = self.now.as_u64() + wait;
-        let early = decide(store, check, Micros::new(then - 1)).await;
+        if !is_peek {
+            let early = decide(store, check, Micros::new(then - 1)).await;
+            assert!(!early.allowed(), "seed {seed}: {limit}");
+        }
         let ready = decide(store, check, Micros::new(then)).await;
-        assert_eq!((early.allowed(), ready.allowed()), (false, true), "seed {seed}: {limit}");
+        assert!(ready.allowed(), "seed {seed}: {limit}");
     }
 }
 
@@ -98,12 +116,20 @@ async fn instances_with_different_numbers_admit_no_more_than_the_larger() {
         let kind = random.below(3);
         let mut limit = || {
             let units = *random.pick(&[1, 2, 7, 60, 6_000, 1_000_003]);
-            bucket(kind, units, period, *random.pick(&[1, 3, 5, 20, 100]))
+            let since = *random.pick(&[None, Some(0), Some(1), Some(200_000), Some(20_000_000)]);
+            let since = since.map(|after| match after {
+                0 => Micros::new(1),
+                _ => START.after(Wait::from_micros(after)),
+            });
+            let limit = bucket(kind, units, period, *random.pick(&[1, 3, 5, 20, 100]));
+            limit.with_numbers_since(since)
         };
         let limits = [limit(), limit()];
         let stores = [store_at(&server).await, store_at(&server).await];
         let key = format!("caller {seed}");
-        let mut run = ChangingRun { limits, stores, key, now: START, random, granted: Vec::new() };
+        let memory = MemoryStore::new(16);
+        let granted = Vec::new();
+        let mut run = ChangingRun { limits, stores, memory, key, now: START, random, granted };
         run.traffic().await;
         run.assert_bounded(seed);
         run.assert_waits_come_true(seed).await;
@@ -121,7 +147,10 @@ async fn a_raised_limit_helps_an_exhausted_caller_at_once() {
         for _ in 0..4 {
             let _ = decide(&store, Check::new(&slow, &*key), START).await;
         }
-        let refused = decide(&store, Check::new(&fast, &*key), START).await;
+        // A peek is the first to look.
+        let fast = fast.with_numbers_since(Some(START));
+        let peek = Check::new(&fast, &*key).act(Act::Peek);
+        let refused = decide(&store, peek, START).await;
         assert_eq!(refused.retry_after(), Wait::from_micros(10_000), "{fast}");
         let then = START.after(refused.retry_after());
         assert!(decide(&store, Check::new(&fast, &*key), then).await.allowed(), "{fast}");

@@ -8,6 +8,7 @@
 mod bans;
 mod deciding;
 mod request_strides;
+mod run_time_overrides;
 mod store_call;
 
 use arc_swap::ArcSwap;
@@ -31,6 +32,8 @@ use crate::reservation::{Reservations, SettlementTally};
 use crate::rule_set::{Override, RuleSet};
 use crate::waiting::WaitingTables;
 
+use run_time_overrides::RunTimeOverrides;
+
 pub(crate) use bans::{SHADOW_BLOCK, SHADOW_REFUSALS};
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
@@ -38,9 +41,8 @@ pub use store_call::expect_ready;
 /// Decides by rules. Share it: all methods take `&self`.
 pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     rules: ArcSwap<RuleSet>,
-    /// Overrides set at run time, which outlive a reload. Locked while rules are changed. Bound:
-    /// [`RUN_TIME_OVERRIDES_MAX`].
-    overrides: Mutex<Vec<Arc<Override>>>,
+    /// Overrides set at run time. Locked while rules are changed.
+    overrides: Mutex<RunTimeOverrides>,
     store: S,
     clock: C,
     pub(crate) reservations: Reservations,
@@ -167,7 +169,8 @@ impl<S: LocalStore, C: Clock> Gatekeeper<S, C> {
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// A gatekeeper that decides by these rules, with state in `store` and the time of `clock`.
-    pub fn new(rules: RuleSet, store: S, clock: C) -> Gatekeeper<S, C> {
+    pub fn new(mut rules: RuleSet, store: S, clock: C) -> Gatekeeper<S, C> {
+        rules.date_numbers(None, clock.now());
         let waiting = Arc::<WaitingTables>::default();
         Gatekeeper {
             rules: ArcSwap::from_pointee(rules),
@@ -200,12 +203,16 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// rules that keep their name.
     pub fn replace(&self, mut rules: RuleSet) -> Changes {
         let mut overrides = self.lock_overrides();
-        overrides.retain(|one| one.is_active_at(self.now()));
         let before = self.rules.load();
         let changes = Changes::between(&before, &rules);
         rules.inherit(&before);
+        let now = self.now();
+        rules.date_numbers(Some(&before), now);
+        let active = overrides.active_at(now);
+        overrides.change(active, &before, now);
+        overrides.end_file_overrides(&before, &rules, now);
         if !overrides.is_empty() {
-            rules = rules.with_overrides(&overrides);
+            rules = overrides.applied_to(&rules);
         }
         self.rules.store(Arc::new(rules));
         self.store.limits_changed();
@@ -221,11 +228,11 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         change: impl FnOnce(&mut Vec<Arc<Override>>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut overrides = self.lock_overrides();
-        let mut changed = overrides.clone();
-        changed.retain(|one| one.is_active_at(now));
+        let mut changed = overrides.active_at(now);
         let done = change(&mut changed)?;
-        self.rules.store(Arc::new(self.rules.load().with_overrides(&changed)));
-        *overrides = changed;
+        let rules = self.rules.load();
+        overrides.change(changed, &rules, now);
+        self.rules.store(Arc::new(overrides.applied_to(&rules)));
         self.store.limits_changed();
         self.waiting.free_all();
         Ok(done)
@@ -234,13 +241,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// The overrides set at run time that have not ended, including those of removed rules, which
     /// apply again if their rule comes back.
     pub fn overrides(&self) -> Vec<Arc<Override>> {
-        let (overrides, now) = (self.lock_overrides(), self.now());
-        overrides.iter().filter(|one| one.is_active_at(now)).cloned().collect()
+        self.lock_overrides().active_at(self.now())
     }
 
     /// Locks the overrides: only one thread at a time changes rules or overrides. A panic leaves no
     /// partial change behind, because the list is replaced as a whole.
-    fn lock_overrides(&self) -> MutexGuard<'_, Vec<Arc<Override>>> {
+    fn lock_overrides(&self) -> MutexGuard<'_, RunTimeOverrides> {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -452,7 +452,8 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
             let (list, own) = limits.of(Some(index));
             own.then(|| (list, Some(name), tier_key(&self.key, name)))
         });
-        std::iter::once((limits.plain(), None, self.key.clone()))
+        let plain = self.rules.limits_after_override(self.rule, &self.key);
+        std::iter::once((plain.unwrap_or_else(|| limits.plain()), None, self.key.clone()))
             .chain(own)
             .flat_map(|(list, tier, key)| {
                 list.iter().map(move |limit| CallerLimit { tier, limit, key: key.clone() })

@@ -385,7 +385,11 @@ impl<'a> RequestPlan<'a> {
             Some(one) => (LimitList::Override(one), self.rules.limits_of_override(one), false),
             None => {
                 let (limits, own) = rule.limits.of(request.tier);
-                let list = request.tier.filter(|_| own);
+                let after = match own {
+                    true => None,
+                    false => self.rules.limits_after_override(number, callers_key),
+                };
+                let (limits, list) = (after.unwrap_or(limits), request.tier.filter(|_| own));
                 (list.map_or(LimitList::Plain, |tier| LimitList::Tier(tier as u16)), limits, own)
             }
         };
@@ -508,7 +512,10 @@ impl<'a> RequestPlan<'a> {
                     quota,
                 });
             }
-            (None, DirectLimit::RuleLimits) => (LimitList::Plain, of_rule.limits.plain()),
+            (None, DirectLimit::RuleLimits) => {
+                let after = self.rules.limits_after_override(rule, &key);
+                (LimitList::Plain, after.unwrap_or_else(|| of_rule.limits.plain()))
+            }
         };
         for (limit, index) in limits.iter().zip(0..) {
             let (place, key) = (LimitRef { rule, list, index }, number);

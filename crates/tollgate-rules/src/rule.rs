@@ -228,6 +228,13 @@ impl TierLimits {
         !self.own.is_empty()
     }
 
+    /// All different lists, each with the index of its tier.
+    pub(crate) fn lists_mut(&mut self) -> impl Iterator<Item = (Option<usize>, &mut [RuleLimit])> {
+        let own = self.own.iter_mut().enumerate();
+        let own = own.filter_map(|(tier, list)| Some((Some(tier), &mut **list.as_mut()?)));
+        std::iter::once((None, &mut *self.plain)).chain(own)
+    }
+
     /// All different lists: without a tier, then those that tiers have of their own.
     pub fn all(&self) -> impl Iterator<Item = &[RuleLimit]> {
         std::iter::once(&*self.plain).chain(self.own.iter().flatten().map(|own| &**own))

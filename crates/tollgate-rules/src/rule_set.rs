@@ -1,6 +1,7 @@
 //! `RuleSet`: all rules, compiled, immutable, and indexed so that a request is compared only with
 //! the rules that its path can match.
 
+mod dated_numbers;
 mod read_headers;
 mod recording;
 
@@ -26,6 +27,7 @@ use crate::pattern::{PathIndex, Pattern};
 use crate::rule::{Cost, Mode, Rule, TierLimits};
 use crate::tally::Tally;
 use crate::waiting::WaitTally;
+use dated_numbers::LimitsAfterOverride;
 use read_headers::ReadHeaders;
 pub use recording::{RecordedHeader, hash_credential};
 
@@ -197,6 +199,9 @@ struct OverrideTable {
     file_count: usize,
     /// The overrides by rule, then by key.
     by_rule: HashMap<u32, HashMap<KeyBuf, u32>>,
+    /// The limits of rules for callers whose override has ended. Bound: the overrides that have an end and
+    /// those that the gatekeeper remembers.
+    after: LimitsAfterOverride,
 }
 
 /// The settings of a rules file beside its rules.
@@ -274,7 +279,7 @@ impl RuleSet {
         for rule in rules {
             book.push(rule);
         }
-        RuleSet::of(Arc::new(book), &[])
+        RuleSet::of(Arc::new(book), &[], &[])
     }
 
     /// Adds domains whose trees lead to rules of this set. Only before the set is shared.
@@ -329,11 +334,16 @@ impl RuleSet {
 
     /// The same rules, with these overrides beside those of the file. Of two for one caller these
     /// win, and of these the last.
-    pub(crate) fn with_overrides(&self, more: &[Arc<Override>]) -> RuleSet {
-        RuleSet::of(self.base.clone(), more)
+    /// `ended` are overrides that applied before.
+    pub(crate) fn with_overrides(
+        &self,
+        more: &[Arc<Override>],
+        ended: &[Arc<Override>],
+    ) -> RuleSet {
+        RuleSet::of(self.base.clone(), more, ended)
     }
 
-    fn of(book: Arc<BaseRules>, more: &[Arc<Override>]) -> RuleSet {
+    fn of(book: Arc<BaseRules>, more: &[Arc<Override>], ended: &[Arc<Override>]) -> RuleSet {
         let numbers: HashMap<&str, u32> =
             book.rules.iter().map(|one| &*one.rule.name).zip(0..).collect();
         let mut overrides = OverrideTable::default();
@@ -343,6 +353,13 @@ impl RuleSet {
             overrides.file_count += usize::from(index < book.overrides.len());
             overrides.by_rule.entry(*rule).or_default().insert(one.key.clone(), number);
             overrides.list.push(one.clone());
+        }
+        for one in overrides.list.clone() {
+            overrides.add_end(&numbers, &book, &one);
+        }
+        for one in ended {
+            overrides.date_again(&numbers, one);
+            overrides.add_end(&numbers, &book, one);
         }
         let delays = |limits: &[RuleLimit]| limits.iter().any(|one| one.limit.is_queue());
         let can_wait = book.rules.iter().any(|one| one.rule.can_wait())

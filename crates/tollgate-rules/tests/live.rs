@@ -1,5 +1,7 @@
 //! Rules that change while requests are decided, and operations on single callers.
 
+mod dated_numbers;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

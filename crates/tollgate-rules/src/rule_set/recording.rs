@@ -38,7 +38,7 @@ impl RuleSet {
             (indexed.tally, indexed.waits) = (Arc::default(), Arc::default());
         }
         let at_run_time = &self.overrides.list[self.overrides.file_count..];
-        RuleSet::of(Arc::new(base), at_run_time)
+        RuleSet::of(Arc::new(base), at_run_time, &[])
     }
 
     /// The tier that rules assign to the caller of these facts.
