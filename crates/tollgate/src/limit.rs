@@ -57,7 +57,8 @@ pub const MAX_BUCKETS: u32 = 1_023;
 /// Every check may bring other numbers for the same key: so each client can have its own limit, and
 /// a limit can change while the program runs. The state remembers the numbers that wrote it and is
 /// converted as [`OnChange`] says: a bucket at the first take under the new numbers, granted or
-/// refused, so that it refills at their rate from then on, and others at the first take that is granted. A store
+/// refused, so that it refills at their rate from then on, or from an
+/// [earlier instant](Limit::with_numbers_since), and others at the first take that is granted. A store
 /// distinguishes up to 65,535 sets of numbers at a time.
 #[derive(Clone, Debug)]
 pub struct Limit {

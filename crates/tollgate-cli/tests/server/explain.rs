@@ -1,5 +1,7 @@
 //! `/api/explain`: the story of a decision, and its agreement with the decision.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
@@ -261,4 +263,39 @@ fn the_command_tells_the_story() {
     assert_eq!(ask(&["--refusal", &id, "--user", "anna"]).code, Some(2));
     assert_eq!(run(&["ask", "--refusal", &id]).code, Some(2), "only with --explain");
     assert_eq!(ask(&["--user", "anna"]).code, Some(1), "no rule could be asked");
+}
+
+/// A rule of so many a minute in bursts of two.
+fn bucket_rule(per_minute: u64) -> String {
+    format!("rules: [{{ name: api, key: '{{user}}', limits: [{per_minute}/minute burst 2] }}]")
+}
+
+/// Changes a slow rule under which a user has used everything, looks at the user and waits as it is told.
+fn assert_wait_comes_true(flags: &[&str], method: &str, path: &str, change: &str) {
+    let fixture = ExplainFixture::start(&bucket_rule(1), flags);
+    let body = json!({ "user": "1" });
+    let check = || fixture.server.check(&body.to_string())["allowed"].as_bool().unwrap();
+    assert_eq!([check(), check(), check()], [true, true, false]);
+    let changed = fixture.send(method, path, change);
+    assert_eq!(changed.status, 200, "{changed:?}");
+    let told = fixture.explain(&body)["retry"]["after_ms"].as_u64().unwrap();
+    assert!((1..=500).contains(&told), "{told}");
+    let shown = fixture.get("/api/keys/api/user=1")["limits"][0]["retry_after_ms"].clone();
+    std::thread::sleep(Duration::from_millis(shown.as_u64().unwrap()));
+    assert!(check(), "after {shown} ms, having been told {told} ms");
+}
+
+#[test]
+fn a_wait_that_is_told_after_a_change_comes_true() {
+    let fields = r#"{ "override": { "limits": ["120/minute burst 2"] } }"#;
+    let changes = [
+        ("PUT", "/api/rules", &*bucket_rule(120)),
+        ("POST", "/api/keys/api/user=1", fields),
+    ];
+    for (method, path, change) in changes {
+        assert_wait_comes_true(&[], method, path, change);
+        let redis = testkit::redis::TestRedis::start();
+        let flags = ["--store", &redis.url(), "--store-timeout", "10s"];
+        assert_wait_comes_true(&flags, method, path, change);
+    }
 }
