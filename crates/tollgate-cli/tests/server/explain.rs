@@ -288,14 +288,12 @@ fn assert_wait_comes_true(flags: &[&str], method: &str, path: &str, change: &str
 #[test]
 fn a_wait_that_is_told_after_a_change_comes_true() {
     let fields = r#"{ "override": { "limits": ["120/minute burst 2"] } }"#;
-    let changes = [
-        ("PUT", "/api/rules", &*bucket_rule(120)),
-        ("POST", "/api/keys/api/user=1", fields),
-    ];
+    let changes =
+        [("PUT", "/api/rules", &*bucket_rule(120)), ("POST", "/api/keys/api/user=1", fields)];
     for (method, path, change) in changes {
         assert_wait_comes_true(&[], method, path, change);
         let redis = testkit::redis::TestRedis::start();
-        let flags = ["--store", &redis.url(), "--store-timeout", "10s"];
+        let flags = ["--store", &redis.url(), "--store-timeout", "1s"];
         assert_wait_comes_true(&flags, method, path, change);
     }
 }

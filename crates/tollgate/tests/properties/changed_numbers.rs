@@ -81,6 +81,16 @@ fn step(store: &MemoryStore, limit: &Limit, act: u8, cost: u64, now: Micros) -> 
     }
 }
 
+/// A store in which these steps have been made, and the instant of the last one.
+fn after_steps(limits: &[Limit], steps: Vec<(usize, u8, u64, u64)>) -> (MemoryStore, Micros) {
+    let (store, mut now) = (MemoryStore::new(16), START);
+    for (which, act, cost, gap) in steps {
+        now = now.after(Wait::from_micros(gap));
+        step(&store, &limits[which % limits.len()], act, cost, now);
+    }
+    (store, now)
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -94,12 +104,7 @@ proptest! {
         (which, cost, alone) in (0..4usize, 1..=4u64, any::<bool>()),
     ) {
         let limits = limits_of(&changes, since);
-        let store = MemoryStore::new(16);
-        let mut now = START;
-        for (which, act, cost, gap) in before {
-            now = now.after(Wait::from_micros(gap));
-            step(&store, &limits[which % limits.len()], act, cost, now);
-        }
+        let (store, now) = after_steps(&limits, before);
         let limit = &limits[which % limits.len()];
         let check = Check::new(limit, "a").cost(cost.min(limit.capacity()));
         let take = |now: Micros| match alone {
@@ -133,12 +138,7 @@ proptest! {
         looks in prop::collection::vec(0..=100u64, 0..=3),
     ) {
         let limits = limits_of(&changes, since);
-        let store = MemoryStore::new(16);
-        let mut now = START;
-        for (which, act, cost, gap) in before {
-            now = now.after(Wait::from_micros(gap));
-            step(&store, &limits[which % limits.len()], act, cost, now);
-        }
+        let (store, now) = after_steps(&limits, before);
         let since = Micros::new(now.as_u64() - took_effect);
         let limit = limits[which % limits.len()].clone().with_numbers_since(Some(since));
         let check = Check::new(&limit, "a").cost(cost.min(limit.capacity()));
