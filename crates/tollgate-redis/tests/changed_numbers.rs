@@ -88,8 +88,8 @@ impl ChangingRun {
         let since = self.now.as_u64() - seed * 40_000;
         let limit = &limit.clone().with_numbers_since(Some(Micros::new(since)));
         let check = Check::new(limit, &*self.key).cost(limit.capacity().min(2));
-        // Whether a peek is the first to look or a take.
-        let is_peek = seed % 3 > 0;
+        // A peek or a take is the first to look.
+        let is_peek = !seed.is_multiple_of(3);
         let act = if is_peek { Act::Peek } else { Act::Take };
         let refused = decide(store, check.act(act), self.now).await;
         if refused.allowed() {

@@ -281,7 +281,7 @@ fn assert_wait_comes_true(flags: &[&str], method: &str, path: &str, change: &str
     let told = fixture.explain(&body)["retry"]["after_ms"].as_u64().unwrap();
     assert!((1..=500).contains(&told), "{told}");
     let shown = fixture.get("/api/keys/api/user=1")["limits"][0]["retry_after_ms"].clone();
-    std::thread::sleep(Duration::from_millis(shown.as_u64().unwrap()));
+    testkit::wait::pause(Duration::from_millis(shown.as_u64().unwrap()));
     assert!(check(), "after {shown} ms, having been told {told} ms");
 }
 
