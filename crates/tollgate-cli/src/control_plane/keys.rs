@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
+use tollgate_rules::credentials::HIDDEN;
 use tollgate_rules::keys::{CallerError, KeyLimit, KeyReport, Leniency, OverrideError};
 use tollgate_rules::{Override, key_text};
 
@@ -32,6 +33,10 @@ const RECENT_CALLERS_MAX: usize = 1_000;
 /// The error for a user that cannot exist. It does not repeat the name, which may be a key.
 const NO_SUCH_USER: &str = "Users are identified by their API keys here, so nobody has this name, and nothing was done: write \
     api_key=KEY, or the hash of the key as in the lists, user=sha256:….";
+
+/// Hint for a key copied from a list that does not show credentials.
+const HIDDEN_KEY: &str = "Lists do not show credentials, so this is not the key of a caller, and nothing was done: write \
+    the key itself.";
 
 /// Hint for a wrong path.
 const PATH_HINT: &str = "Write /api/keys/RULE/KEY, such as /api/keys/api/user=42; \
@@ -100,9 +105,12 @@ impl ControlPlane {
                 Ok(report)
             }
             KeyRequest::Change(body) => {
+                // Before the change: afterwards something is kept about any caller, also about one that does not exist.
+                let was_seen = self.is_seen(&caller, &caller.report().await);
                 let done = self.change(&caller, body, by).await?;
                 // An override is part of a newer version of the rules.
                 let mut report = self.report(&self.caller(path)?).await;
+                report.insert("seen".into(), was_seen.into());
                 self.add_sharing_status(&mut report, done).await;
                 Ok(report)
             }
@@ -141,6 +149,9 @@ impl ControlPlane {
         else {
             return Err(bad_request(PATH_HINT));
         };
+        if key.contains(HIDDEN) {
+            return Err(bad_request(HIDDEN_KEY));
+        }
         self.gatekeeper.caller(&rule, &key).map_err(|error| match error {
             CallerError::NoRule(problem) => {
                 KeyRequestError::of(StatusCode::NOT_FOUND, &problem.to_string())

@@ -110,6 +110,16 @@ fn an_operator_who_looks_for_a_customer_is_told_when_there_is_none() {
     let unseen = shown(keys(&["show", "api", "cust-42"]));
     assert!(unseen.contains("was never seen by this server"), "{unseen}");
     assert!(unseen.contains("free (current)") && !unseen.contains("cust-42"), "{unseen}");
+    // A change that came before any request says so too.
+    for change in [
+        &["override", "api", "cust-43", "--limit", "9/hour"][..],
+        &["block", "api", "cust-44", "--for", "1h"],
+    ] {
+        let changed = shown(keys(change));
+        assert!(changed.contains("was never seen by this server"), "{change:?} {changed}");
+    }
+    let hidden = keys(&["block", "api", "user=(not shown)", "--for", "1h"]);
+    assert!(hidden.stderr.contains("do not show credentials"), "{hidden:?}");
     // A user that is no hash is nobody.
     for args in [
         &["show", "api", "user=cust-42"][..],

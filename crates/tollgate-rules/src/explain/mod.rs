@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `refusal_explanation.rs` explains a refusal that observers see, from what was decided then.
-//! HiddenCredentials are never part of an explanation: see `credentials.rs`.
+//! Credentials are never part of an explanation: see `credentials.rs`.
 
 mod applied_rule;
 mod ban_text;

@@ -35,6 +35,8 @@ pub(super) struct RemoteAnswer<E> {
 pub(super) struct DecisionCall<R: RemoteStore> {
     inner: Arc<SharedStoreInner<R>>,
     now: Micros,
+    /// True if it charges for work that has happened. It is finished in any case.
+    is_forced: bool,
     /// `None` once it is answered.
     call: Option<PendingRemoteAnswer<R::Error>>,
 }
@@ -50,6 +52,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         when: CallTiming,
     ) -> DecisionCall<R> {
         let inner = Arc::clone(self);
+        let is_forced = checks.iter().any(|check| check.requested_act() == Act::Force);
         let checks: Vec<OwnedCheck> = checks.iter().map(OwnedCheck::of).collect();
         let call = Box::pin(async move {
             let ClockedStore { store, .. } = inner.store_by_number(store);
@@ -60,7 +63,7 @@ impl<R: RemoteStore> SharedStoreInner<R> {
             drop(borrowed);
             RemoteAnswer { checks, result, outcomes, seen }
         });
-        DecisionCall { inner: Arc::clone(self), now: when.now, call: Some(call) }
+        DecisionCall { inner: Arc::clone(self), now: when.now, is_forced, call: Some(call) }
     }
 
     /// Gives back the charges of an answer that nobody waits for.
@@ -111,7 +114,7 @@ impl<R: RemoteStore> Future for DecisionCall<R> {
 impl<R: RemoteStore> Drop for DecisionCall<R> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        if self.inner.runtime.count() >= ABANDONED_CALLS_MAX {
+        if self.inner.runtime.count() >= ABANDONED_CALLS_MAX && !self.is_forced {
             return self.inner.pending_changes.count_lost_refund();
         }
         let (inner, now) = (Arc::clone(&self.inner), self.now);
