@@ -409,6 +409,19 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         settles: bool,
         now: Micros,
     ) -> Result<Option<PendingReservation<'_>>, ConcurrencyRefusal> {
+        if !Self::keeps_open(plan, ask, settles) {
+            return Ok(None);
+        }
+        let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
+        match self.reservations.hold(plan, ask, deadline, now) {
+            Ok(held) => Ok(Some(held)),
+            Err(ReservationRefusal::Busy(busy)) => Err(busy),
+            Err(ReservationRefusal::Full) => Err(ConcurrencyRefusal::TABLE_FULL),
+        }
+    }
+
+    /// Returns true if something of the request is known only later, so that units that it takes may come back.
+    pub(crate) fn keeps_open(plan: &RequestPlan<'_>, ask: &Ask<'_>, settles: bool) -> bool {
         let ends = |rule: &Rule| {
             rule.concurrency.is_some()
                 || rule.actual_cost().is_some()
@@ -420,17 +433,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let settles = settles || plan.may_delay();
         // A request that no limit charges has nothing to settle, so a full table must not refuse
         // it.
-        let keeps_open = plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
-            || plan.enforced().any(|(_, rule, _)| ends(rule));
-        if !keeps_open {
-            return Ok(None);
-        }
-        let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
-        match self.reservations.hold(plan, ask, deadline, now) {
-            Ok(held) => Ok(Some(held)),
-            Err(ReservationRefusal::Busy(busy)) => Err(busy),
-            Err(ReservationRefusal::Full) => Err(ConcurrencyRefusal::TABLE_FULL),
-        }
+        plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
+            || plan.enforced().any(|(_, rule, _)| ends(rule))
     }
 
     /// Decides a plan whose place in the table is held, if it needs one. Without its place it charges

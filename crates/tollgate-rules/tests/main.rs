@@ -16,6 +16,7 @@ mod compile;
 mod deciding;
 mod degraded;
 mod descriptors;
+mod early_refusals;
 mod future_sizes;
 mod fuzz_seeded;
 mod gateway_settings;

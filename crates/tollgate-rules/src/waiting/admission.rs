@@ -54,19 +54,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         } else {
             match self.try_plan(&mut plan, ask, settles, now).await {
                 Ok(admitted) => admitted,
-                Err(obstacle) => match self.join_queue(&plan, obstacle, patience, now) {
-                    Ok(place) => {
-                        watch.end();
-                        drop(plan);
-                        return Err(WaitingRequest {
-                            rules: RulesVersion::into_inner(rules),
-                            place,
-                        });
+                Err(obstacle) => {
+                    match self.join_queue(&plan, ask, (obstacle, settles), patience, now) {
+                        Ok(place) => {
+                            watch.end();
+                            drop(plan);
+                            return Err(WaitingRequest {
+                                rules: RulesVersion::into_inner(rules),
+                                place,
+                            });
+                        }
+                        Err((obstacle, reason)) => {
+                            (self.refuse_plan(&mut plan, (&obstacle, reason), now).await, None)
+                        }
                     }
-                    Err((obstacle, reason)) => {
-                        (self.refuse_plan(&mut plan, (&obstacle, reason), now).await, None)
-                    }
-                },
+                }
             }
         };
         let answer =
@@ -251,7 +253,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     fn join_queue(
         &self,
         plan: &RequestPlan<'_>,
-        obstacle: Obstacle,
+        ask: &Ask<'_>,
+        (obstacle, settles): (Obstacle, bool),
         patience: PatienceFn<'_>,
         now: Now<'_>,
     ) -> Result<QueuePlace, (Obstacle, Option<Refusal>)> {
@@ -274,7 +277,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let waited_for = matches!(obstacle.kind, ObstacleKind::Limit(_))
             .then(|| self.limit_at(plan, obstacle.bottleneck))
             .flatten();
-        let limit = waited_for.map(|index| plan.limit(&plan.limits[index]));
+        // The queue counts units of the rule with `fair`. They say when the limit has room only if it takes as many, for good.
+        let counts = |index: &usize| {
+            let planned = &plan.limits[*index];
+            planned.cost >= fair.cost && plan.rule(planned).reserve().is_none()
+        };
+        let may_come_back = Self::keeps_open(plan, ask, settles);
+        let counted = waited_for.filter(counts).filter(|_| !may_come_back);
+        let limit = counted.map(|index| plan.limit(&plan.limits[index]));
         let joined = QueuePlace::join(&self.waiting, tally, share, (obstacle, limit), times);
         let joined = joined.map_err(|(obstacle, (outcome, reason))| {
             tally.count(outcome);

@@ -71,6 +71,8 @@ struct BottleneckQueue {
     freed: bool,
     /// A request that was refused, and the instant before which it need not try again.
     retry: Option<(FairTicket, Micros)>,
+    /// True if the limit takes for good what each request so far counts in the queue.
+    is_budgeted: bool,
 }
 
 /// The reason why a request does not join a queue.
@@ -150,6 +152,7 @@ impl BottleneckQueues {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(JoinRefusal::TooLong);
         }
+        one.is_budgeted &= budget.is_some();
         let total = if needs_room { one.queue.len().min(bounds.total) } else { bounds.total };
         one.queue.set_bounds(QueueBounds { total, ..bounds });
         let expires_first = one.queue.next_expiry().is_some_and(|first| deadline < first);
@@ -293,18 +296,28 @@ impl BottleneckQueue {
     fn new(number: u64, bounds: QueueBounds) -> BottleneckQueue {
         let queue = FairQueue::new(bounds);
         let trying = ArrayVec::new();
-        BottleneckQueue { number, queue, trying, tries_max: 1, freed: false, retry: None }
+        BottleneckQueue {
+            number,
+            queue,
+            trying,
+            tries_max: 1,
+            freed: false,
+            retry: None,
+            is_budgeted: true,
+        }
     }
 
-    /// Returns true if those ahead of a newcomer use up what its limit can admit in time.
+    /// Returns true if it is certain that those ahead of a newcomer use up what its limit can admit in time.
     fn exceeds(&self, budget: WaitBudget<'_>, (flow, cost): (FlowKey, QueuedCost)) -> bool {
-        let Some((_, retry_at)) = self.retry.filter(|_| !self.queue.is_empty()) else {
-            return false;
-        };
+        let Some((_, retry_at)) = self.retry.filter(|_| self.is_budgeted) else { return false };
+        let Some(first_expiry) = self.queue.next_expiry() else { return false };
         let no_room = budget.now.until(retry_at);
         let ahead = self.queue.units_ahead(flow, cost, COUNTED_AHEAD_MAX);
         let first_units = self.queue.units_of_head().max(cost.units);
-        budget.is_exceeded(ahead.saturating_add(cost.units), (first_units, no_room))
+        // Whoever leaves before its turn takes nothing.
+        let stays = WaitBudget { wait: budget.now.until(first_expiry), ..budget };
+        (stays.wait >= budget.wait || stays.surely_admits(ahead))
+            && budget.is_exceeded(ahead.saturating_add(cost.units), (first_units, no_room))
     }
 
     /// The first request that is not trying.

@@ -26,6 +26,13 @@ impl WaitBudget<'_> {
         let after = |time: Wait| Micros::ZERO.after(no_room).after(time);
         later.is_some_and(|units| after(limit.time_of(units)) >= Micros::ZERO.after(wait))
     }
+
+    /// Returns true if the limit admits so many units in time, however little it has now. Windows admit nothing for a while.
+    pub(super) fn surely_admits(self, units: u64) -> bool {
+        let is_steady =
+            matches!(self.limit.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        is_steady && self.limit.time_of(units) < self.wait
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,117 @@
+//! Requests that are refused at once because of those ahead: only if no room can come in time.
+
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tollgate::{ManualClock, MemoryStore, Micros, Refusal};
+use tollgate_rules::{
+    Ask, Facts, Gatekeeper, ReservationAnswer, ReservationId, Source, WaitingRequest, compile,
+};
+
+type ManualGatekeeper = Gatekeeper<MemoryStore, ManualClock>;
+
+/// One unit a second for all callers, shared by `each`.
+const SHARED: &str = "
+  - { name: all, key: global, limits: [1/second burst 1] }
+  - { name: each, key: '{ip}', fair: { wait: 60s } }
+";
+
+fn gatekeeper(rules: &str) -> ManualGatekeeper {
+    let compiled = compile(&[Source::from_text("rules.yaml", &format!("rules:{rules}"))]);
+    let rules = compiled.rules.unwrap_or_else(|| panic!("{}", compiled.diagnostics));
+    Gatekeeper::new(rules, MemoryStore::new(1_000), ManualClock::new(Micros::from_secs(9)))
+}
+
+fn ask(caller: u8) -> Ask<'static> {
+    let facts = Facts { ip: Some([10, 0, 0, caller].into()), path: Some("/"), ..Facts::default() };
+    Ask { facts, ..Ask::default() }
+}
+
+fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Sends a request of a caller who waits so long.
+fn send(
+    gatekeeper: &ManualGatekeeper,
+    ask: &Ask<'_>,
+    patience_ms: u64,
+) -> Result<ReservationAnswer, Box<WaitingRequest>> {
+    let (now, patience) = (gatekeeper.now(), || Duration::from_millis(patience_ms));
+    let sent = gatekeeper.admit_or_queue(gatekeeper.rules(), ask, false, &patience, now);
+    match poll(pin!(sent)) {
+        Poll::Ready(sent) => sent.map_err(Box::new),
+        Poll::Pending => panic!("the store answers at once"),
+    }
+}
+
+/// Asserts that a request waits.
+fn queued(sent: Result<ReservationAnswer, Box<WaitingRequest>>) -> WaitingRequest {
+    *sent.map(|answered| answered.answer.refusal()).expect_err("it waits")
+}
+
+fn refusal(sent: Result<ReservationAnswer, Box<WaitingRequest>>) -> Option<Refusal> {
+    sent.expect("it is answered at once").answer.refusal()
+}
+
+#[test]
+fn nobody_is_refused_for_units_that_may_come_back() {
+    let rule = "
+  - { name: chat, key: global, limits: [100/100s burst 100], fair: { wait: 30s },
+      cost: { reserve: 10, actual: '{response.header.x-cost}' } }";
+    let gatekeeper = gatekeeper(rule);
+    let admit = |_| {
+        let answered = send(&gatekeeper, &ask(1), 60_000).unwrap_or_else(|_| panic!("it has room"));
+        answered.id.expect("it has yet to be settled")
+    };
+    let open: Vec<ReservationId> = (0..10).map(admit).collect();
+    let waiting: Vec<WaitingRequest> =
+        (10..20).map(|_| queued(send(&gatekeeper, &ask(1), 60_000))).collect();
+    gatekeeper.clock().advance(Duration::from_secs(1));
+    open.into_iter().for_each(|id| gatekeeper.commit(id, 1).expect("it is open"));
+    for (number, one) in waiting.into_iter().enumerate() {
+        let ask = ask(1);
+        let turn = gatekeeper.admit_in_turn(one, &ask, false, &|_| Box::pin(pending()));
+        match poll(pin!(turn)) {
+            Poll::Ready(Ok(served)) => assert_eq!(served.answer.refusal(), None),
+            _ => assert!(number >= 9, "{number} has to be served"),
+        }
+    }
+}
+
+#[test]
+fn units_of_another_rule_are_not_counted() {
+    let rules = SHARED.replace(
+        "key: '{ip}',",
+        "key: '{ip}', limits: [1000/second], cost: { default: 1, /big: 10 },",
+    );
+    let gatekeeper = gatekeeper(&rules);
+    let big = Ask { facts: Facts { path: Some("/big"), ..ask(1).facts }, ..Ask::default() };
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 4_500)), None);
+    let _first = queued(send(&gatekeeper, &big, 4_500));
+    let _second = queued(send(&gatekeeper, &big, 4_500));
+    let _third = queued(send(&gatekeeper, &ask(1), 4_500));
+}
+
+#[test]
+fn those_who_leave_before_their_turn_are_not_counted() {
+    let scene = || {
+        let gatekeeper = gatekeeper(SHARED);
+        assert_eq!(refusal(send(&gatekeeper, &ask(1), 4_500)), None);
+        let waiting: Vec<WaitingRequest> =
+            (0..4).map(|_| queued(send(&gatekeeper, &ask(1), 4_500))).collect();
+        (gatekeeper, waiting)
+    };
+    let (gatekeeper, _waiting) = scene();
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 4_500)), Some(Refusal::WaitTooLong));
+    assert_eq!(
+        refusal(send(&gatekeeper, &ask(1), 4_600)),
+        Some(Refusal::WaitTooLong),
+        "all of those are served before, and then there is no time left"
+    );
+    let (gatekeeper, _waiting) = scene();
+    let _others = [(); 2].map(|()| queued(send(&gatekeeper, &ask(2), 4_500)));
+    let _last = queued(send(&gatekeeper, &ask(1), 6_500));
+}
