@@ -9,6 +9,7 @@ mod cli;
 mod control_plane;
 mod credentials;
 mod data_plane;
+mod drain;
 mod explanation_json;
 mod history;
 mod key_names;

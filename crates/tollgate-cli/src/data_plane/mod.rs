@@ -27,6 +27,7 @@ use tollgate_rules::UpstreamUrl;
 
 use crate::listeners::header_fields;
 
+use crate::drain::ServerDrain;
 use crate::key_names::KeyNames;
 use crate::listeners::handler::Handler;
 use crate::listeners::service::ListenerService;
@@ -63,6 +64,7 @@ pub(crate) struct DataContext<'a> {
     pub(crate) timeouts: ConnectionTimeouts,
     /// Set while the server stops.
     pub(crate) stopping: &'a Arc<AtomicBool>,
+    pub(crate) drain: &'a Arc<ServerDrain>,
     /// Names of callers in logs.
     pub(crate) names: &'a Arc<KeyNames>,
     pub(crate) logs: &'a Logs,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tollgate::Micros;
 
 use super::decision_core::DecisionCore;
@@ -12,6 +13,7 @@ use crate::control_plane::{CandidateReplays, ControlPlane, LiveTraffic};
 use crate::credentials::Credentials;
 use crate::data_plane::DataContext;
 use crate::data_plane::gateway::overload::WorkerBounds;
+use crate::drain::ServerDrain;
 use crate::listener_table::{LISTENERS, ListenerEntry, ListenerPlane};
 use crate::listeners::ListenerAddress;
 use crate::listeners::connection_caps::ConnectionCaps;
@@ -43,6 +45,7 @@ pub(super) struct AssembledServer<'a> {
     pub(super) listeners: Vec<AssembledListener>,
     pub(super) certificate: Option<Arc<Certificate>>,
     pub(super) stopping: Arc<AtomicBool>,
+    pub(super) drain: Arc<ServerDrain>,
     pub(super) store: Arc<ServerStore>,
     pub(super) live: LiveRules,
     pub(super) peers: PeerInstances,
@@ -86,10 +89,11 @@ impl<'a> AssembledServer<'a> {
         (logs, access_log): (&'a Logs, Option<&'a Logs>),
         credentials: Credentials,
         core: DecisionCore,
-        started: Micros,
+        (started, runtime): (Micros, Handle),
     ) -> AssembledServer<'a> {
         let Credentials { tokens, admin_tokens, certificate } = credentials;
         let stopping = Arc::new(AtomicBool::new(false));
+        let drain = Arc::new(ServerDrain::new(&stopping, runtime));
         let timeouts = ConnectionTimeouts {
             head: settings.header_timeout,
             idle: settings.idle_timeout,
@@ -110,6 +114,7 @@ impl<'a> AssembledServer<'a> {
             is_unix_socket: false,
             timeouts,
             stopping: &stopping,
+            drain: &drain,
             names: &core.names,
             logs,
             access_log,
@@ -186,6 +191,7 @@ impl<'a> AssembledServer<'a> {
             listeners,
             certificate,
             stopping,
+            drain,
             store,
             live,
             peers,

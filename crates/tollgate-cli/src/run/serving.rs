@@ -1,5 +1,6 @@
 //! The life of a server, step by step: binds all listeners, opens them, serves, and drains them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +27,9 @@ use crate::warnings;
 
 /// Longest time that a graceful shutdown waits for requests to finish.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// Longest time that the answers to requests which still wait then may take, and what was charged for them to come back.
+const LAST_REPLIES_MAX: Duration = Duration::from_secs(1);
 
 /// Longest time that a start waits for changes made at other instances.
 const FIRST_EXCHANGE_MAX: Duration = Duration::from_millis(250);
@@ -182,7 +186,8 @@ impl AssembledServer<'_> {
         }
     }
 
-    /// Drains the data listeners together, then the control listener, which reports "stopping" until then.
+    /// Drains the data listeners together, then the control listener, which reports "stopping" until then. Requests that
+    /// still wait for their turn when the time is over are refused.
     async fn drain(&self, opened: Vec<OpenListener>) {
         let (data, control): (Vec<_>, Vec<_>) = opened.into_iter().partition(|one| one.is_data);
         let drained = async {
@@ -193,10 +198,14 @@ impl AssembledServer<'_> {
                 }
             }
         };
-        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
+        let mut drained = pin!(drained);
+        if tokio::time::timeout(DRAIN_MAX, &mut drained).await.is_err() {
             let seconds = DRAIN_MAX.as_secs();
             self.logs.warn("some requests did not finish in time", &[("seconds", &seconds)]);
+            self.drain.end_waits();
+            let _ = tokio::time::timeout(LAST_REPLIES_MAX, drained).await;
         }
+        let _ = tokio::time::timeout(LAST_REPLIES_MAX, self.drain.settled()).await;
     }
 }
 

@@ -7,7 +7,7 @@ use http::StatusCode;
 use tollgate_rules::stripes::StripedCounters;
 
 /// Outcomes of requests: classes of an upstream's responses, then the codes of errors. Bound of the label: these.
-pub(crate) const OUTCOMES: [&str; 30] = [
+pub(crate) const OUTCOMES: [&str; 31] = [
     "1xx",
     "2xx",
     "3xx",
@@ -35,6 +35,7 @@ pub(crate) const OUTCOMES: [&str; 30] = [
     "request_body",
     "reset",
     "response_timeout",
+    "stopping",
     "tls_failed",
     "upstream_busy",
     "other",

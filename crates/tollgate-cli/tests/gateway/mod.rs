@@ -8,6 +8,7 @@ mod caller_spellings;
 mod corpus;
 mod corpus_reader;
 mod departed_clients;
+mod drains;
 mod fair;
 mod framing;
 mod front;

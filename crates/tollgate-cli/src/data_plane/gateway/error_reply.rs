@@ -39,6 +39,11 @@ pub(super) fn overloaded(refusal: OverloadRefusal) -> Response<Bytes> {
     problem(StatusCode::SERVICE_UNAVAILABLE, code, message)
 }
 
+/// The response to a request that still waits for its turn when the server has to end.
+pub(super) fn stopping() -> Response<Bytes> {
+    problem(StatusCode::SERVICE_UNAVAILABLE, "stopping", "The gateway stops: try again.")
+}
+
 /// The response to a request whose body was needed for the decision and was not read.
 pub(super) fn unread_body(reason: BodyReadFailure) -> Response<Bytes> {
     let code = match reason {

@@ -62,6 +62,11 @@ impl UnansweredExchange {
         UnansweredExchange(Some(exchange))
     }
 
+    /// The exchange.
+    pub(super) fn exchange(&self) -> &Exchange {
+        self.0.as_ref().expect("it is taken by its answer")
+    }
+
     /// The exchange, whose response will end it.
     pub(super) fn answered(mut self) -> Arc<Exchange> {
         self.0.take().expect("it is taken once")

@@ -213,6 +213,28 @@ impl RequestStep {
     }
 }
 
+/// The response to a request, or the refusal of one that still waits for its turn when a drain has ended. It leaves, which
+/// gives back what was charged for it.
+async fn response_before_end(
+    step: RequestStep,
+    unanswered: &UnansweredExchange,
+) -> Response<ClientResponseBody> {
+    let (exchange, mut end) = (unanswered.exchange(), None);
+    let mut response = pin!(step.response());
+    poll_fn(|context| {
+        if let Poll::Ready(response) = response.as_mut().poll(context) {
+            return Poll::Ready(response);
+        }
+        if exchange.has_place() {
+            return Poll::Pending;
+        }
+        let end = end.get_or_insert_with(|| Box::pin(exchange.protocol.drain.waits_ended()));
+        let ended = end.as_mut().poll(context);
+        ended.map(|()| error_reply::stopping().map(ClientResponseBody::whole))
+    })
+    .await
+}
+
 impl hyper::service::Service<Request<Incoming>> for GatewayService {
     type Response = Response<ClientResponseBody>;
     type Error = Infallible;
@@ -237,7 +259,7 @@ impl hyper::service::Service<Request<Incoming>> for GatewayService {
         let step = catch_panic(|| self.first_step(head, incoming, exchange));
         let step = step.unwrap_or_else(|| RequestStep::Respond(error_reply::panicked()));
         Box::pin(async move {
-            let mut response = step.response().await;
+            let mut response = response_before_end(step, &unanswered).await;
             let exchange = unanswered.answered();
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 exchange.client.admit_tunnel(response.extensions_mut());

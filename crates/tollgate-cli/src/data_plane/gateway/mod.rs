@@ -32,7 +32,6 @@ mod window_shares;
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tollgate_tower::RateLimitLayer;
 
 use crate::data_plane::DataContext;
@@ -83,7 +82,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         is_tls: context.has_certificate,
         gatekeeper,
     });
-    let timer = PreciseTimer::default();
+    let (timer, drain) = (PreciseTimer::default(), context.drain.clone());
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
@@ -91,12 +90,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .on_wait(|head| Exchange::of(&head.extensions).leave_place())
         .body_host(GatewayBodyHost { parts: parts.clone(), memory: parts.body_memory.clone() })
-        .background(|settlement| {
-            // Without a runtime the worker has ended, and its charges stand.
-            if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn(settlement);
-            }
-        })
+        .background(move |settlement| drain.settle(settlement))
         .on_warning(|_| {});
     if parts.access_log.is_some() {
         layer = layer.decision_in_response();

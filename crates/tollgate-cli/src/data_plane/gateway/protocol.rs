@@ -15,6 +15,7 @@ use super::GatewayParts;
 use super::gateway_service::{ClientConnection, GatewayService};
 use super::window_shares::WindowShares;
 use crate::data_plane::DataContext;
+use crate::drain::ServerDrain;
 use crate::listeners::activity_stream::ActivityStream;
 use crate::listeners::connection::{
     CONNECTION_WINDOW_BYTES, TOO_MANY_CONNECTIONS_REPLY, close_returned, connection_builder,
@@ -40,6 +41,7 @@ pub(super) struct GatewayProtocol {
     pub(super) timeouts: ConnectionTimeouts,
     /// Set while the server stops: responses then ask the peer to close the connection.
     pub(super) stopping: Arc<AtomicBool>,
+    pub(super) drain: Arc<ServerDrain>,
     pub(super) responses: Arc<ResponseCounts>,
     builder: auto::Builder<TokioExecutor>,
     /// The same for connections without a large window.
@@ -70,6 +72,7 @@ impl GatewayProtocol {
             layer,
             timeouts: context.timeouts,
             stopping: context.stopping.clone(),
+            drain: context.drain.clone(),
             responses,
             builder,
             small_builder,
