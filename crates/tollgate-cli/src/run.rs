@@ -88,8 +88,7 @@ fn set_up_and_serve(
     let core = DecisionCore::start(settings, logs, secret.as_ref(), shared, &credentials, rules)?;
     let gatekeeper = core.gatekeeper.clone();
     let logs = (logs, access_log.as_ref());
-    let at = (started, runtime.handle().clone());
-    let server = AssembledServer::new((settings, connections), logs, credentials, core, at);
+    let server = AssembledServer::new((settings, connections), logs, credentials, core, started);
     runtime.block_on(server.serve(gatekeeper, inherited, signals))
 }
 

@@ -1,5 +1,7 @@
 //! Workers: threads that serve connections, each with a runtime of its own.
 
+use std::cell::RefCell;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime;
+use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
@@ -87,6 +89,23 @@ impl Drop for LoadGuard {
     }
 }
 
+thread_local! {
+    /// Held by everything that the worker of this thread waits for before it ends.
+    static OPEN: RefCell<Option<mpsc::WeakSender<()>>> = const { RefCell::new(None) };
+}
+
+/// Runs a task on the worker of this thread, which does not end before the task: a task that has begun elsewhere could not
+/// go on without its timers. Nothing runs it on a thread without a runtime.
+pub(crate) fn spawn_on_worker(task: impl Future<Output = ()> + Send + 'static) {
+    let open = OPEN.with_borrow(|open| open.as_ref().and_then(mpsc::WeakSender::upgrade));
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            task.await;
+            drop(open);
+        });
+    }
+}
+
 async fn run_worker<P: Protocol>(
     mut queue: mpsc::Receiver<(NewConnection, LoadGuard)>,
     protocol: Arc<P>,
@@ -95,6 +114,7 @@ async fn run_worker<P: Protocol>(
     let watchdog = Arc::new(ConnectionWatchdog::default());
     tokio::spawn(run_watchdog(watchdog.clone(), protocol.clone()));
     let (open, mut all_closed) = mpsc::channel::<()>(1);
+    OPEN.set(Some(open.downgrade()));
     while let Some((arrival, load)) = queue.recv().await {
         let guards = (load, open.clone());
         let watched = watchdog.watch(arrival.permit.activity().clone());

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tollgate::Micros;
 
 use super::decision_core::DecisionCore;
@@ -89,11 +88,11 @@ impl<'a> AssembledServer<'a> {
         (logs, access_log): (&'a Logs, Option<&'a Logs>),
         credentials: Credentials,
         core: DecisionCore,
-        (started, runtime): (Micros, Handle),
+        started: Micros,
     ) -> AssembledServer<'a> {
         let Credentials { tokens, admin_tokens, certificate } = credentials;
         let stopping = Arc::new(AtomicBool::new(false));
-        let drain = Arc::new(ServerDrain::new(&stopping, runtime));
+        let drain = Arc::<ServerDrain>::default();
         let timeouts = ConnectionTimeouts {
             head: settings.header_timeout,
             idle: settings.idle_timeout,

@@ -205,7 +205,6 @@ impl AssembledServer<'_> {
             self.drain.end_waits();
             let _ = tokio::time::timeout(LAST_REPLIES_MAX, drained).await;
         }
-        let _ = tokio::time::timeout(LAST_REPLIES_MAX, self.drain.settled()).await;
     }
 }
 

@@ -36,6 +36,7 @@ use tollgate_tower::RateLimitLayer;
 
 use crate::data_plane::DataContext;
 use crate::listeners::service::ListenerService;
+use crate::listeners::workers::spawn_on_worker;
 use crate::store::ServerGatekeeper;
 use crate::upstream::UpstreamRegistry;
 use crate::upstream::upstream_log::UpstreamLog;
@@ -82,7 +83,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         is_tls: context.has_certificate,
         gatekeeper,
     });
-    let (timer, drain) = (PreciseTimer::default(), context.drain.clone());
+    let timer = PreciseTimer::default();
     let mut layer = RateLimitLayer::new(context.gatekeeper.clone())
         .peer(|head| head.extensions.get::<Arc<Exchange>>().map(|exchange| exchange.peer()))
         .inner_fields(proxy_service::LIMIT_FIELDS_DEFAULT)
@@ -90,7 +91,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .on_wait(|head| Exchange::of(&head.extensions).leave_place())
         .body_host(GatewayBodyHost { parts: parts.clone(), memory: parts.body_memory.clone() })
-        .background(move |settlement| drain.settle(settlement))
+        .background(spawn_on_worker)
         .on_warning(|_| {});
     if parts.access_log.is_some() {
         layer = layer.decision_in_response();
