@@ -49,8 +49,13 @@ impl RuleSet {
     /// The user as rules see it: the stated one, or the hash of a stated API key where that identifies users.
     pub fn user_of_caller<'a>(&'a self, facts: &'a Facts<'a>) -> Option<Cow<'a, str>> {
         let stated = facts.user.filter(|user| !user.is_empty()).map(Cow::Borrowed);
-        let by_api_key = || Some(Cow::Owned(self.normalized_facts(facts).user()?.to_owned()));
-        stated.or_else(by_api_key)
+        // Recording asks for each request: the facts are made ready only where a key can be the user.
+        let may_be_key =
+            facts.api_key.is_some() && self.settings().identify.finds_users_by_api_key();
+        if stated.is_some() || !may_be_key {
+            return stated;
+        }
+        Some(Cow::Owned(self.normalized_facts(facts).user()?.to_owned()))
     }
 }
 
