@@ -115,3 +115,33 @@ fn those_who_leave_before_their_turn_are_not_counted() {
     let _others = [(); 2].map(|()| queued(send(&gatekeeper, &ask(2), 4_500)));
     let _last = queued(send(&gatekeeper, &ask(1), 6_500));
 }
+
+#[test]
+fn a_burst_waits_only_as_far_as_its_limit_can_serve_it() {
+    let limits = [
+        "1/second burst 1",
+        "1/second",
+        "{ rate: 1/second, algorithm: sliding_window_log }",
+        "{ rate: 1/second, algorithm: fixed_window }",
+    ];
+    for limit in limits {
+        let rule = format!(
+            "\n  - {{ name: each, key: '{{ip}}', limits: [{limit}], fair: {{ wait: 3s }} }}"
+        );
+        let gatekeeper = gatekeeper(&rule);
+        let mut waiting = Vec::new();
+        let mut refused = 0;
+        assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), None);
+        for _ in 1..12 {
+            gatekeeper.clock().advance(Duration::from_micros(700));
+            match send(&gatekeeper, &ask(1), 60_000) {
+                Err(queued) => waiting.push(queued),
+                Ok(answered) => {
+                    assert_eq!(answered.answer.refusal(), Some(Refusal::WaitTooLong), "{limit}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((waiting.len(), refused), (3, 8), "{limit}");
+    }
+}

@@ -10,7 +10,7 @@ use tollgate::Micros;
 use tollgate::queue::{FairQueue, FairTicket, FlowKey, QueueBounds, QueuedCost};
 
 use super::BottleneckId;
-use super::wait_budget::WaitBudget;
+use super::wait_budget::{FirstUnits, WaitBudget};
 
 /// The most requests that wait in a process, over all rules.
 pub const WAITING_MAX: usize = 200_000;
@@ -94,7 +94,7 @@ pub(super) struct JoiningRequest<'a> {
     pub(super) needs_room: bool,
     /// The instant before which it need not try, if it has been refused.
     pub(super) retry_at: Option<Micros>,
-    /// The limit that it waits for, and for how long, if it may be refused for those ahead.
+    /// The limit that it waits for, and until when, if it may be refused for those ahead.
     pub(super) budget: Option<WaitBudget<'a>>,
 }
 
@@ -307,17 +307,21 @@ impl BottleneckQueue {
         }
     }
 
-    /// Returns true if it is certain that those ahead of a newcomer use up what its limit can admit in time.
+    /// Returns true if those ahead of a newcomer use up what its limit can admit in time.
     fn exceeds(&self, budget: WaitBudget<'_>, (flow, cost): (FlowKey, QueuedCost)) -> bool {
-        let Some((_, retry_at)) = self.retry.filter(|_| self.is_budgeted) else { return false };
-        let Some(first_expiry) = self.queue.next_expiry() else { return false };
-        let no_room = budget.now.until(retry_at);
-        let ahead = self.queue.units_ahead(flow, cost, COUNTED_AHEAD_MAX);
-        let first_units = self.queue.units_of_head().max(cost.units);
-        // Whoever leaves before its turn takes nothing.
-        let stays = WaitBudget { wait: budget.now.until(first_expiry), ..budget };
-        (stays.wait >= budget.wait || stays.surely_admits(ahead))
-            && budget.is_exceeded(ahead.saturating_add(cost.units), (first_units, no_room))
+        let Some((_, not_before)) = self.retry.filter(|_| self.is_budgeted) else { return false };
+        let first = FirstUnits { units: self.queue.units_of_head().max(cost.units), not_before };
+        let units = self.queue.units_ahead(flow, cost, COUNTED_AHEAD_MAX);
+        if budget.earliest_turn(units.saturating_add(cost.units), first) < budget.deadline {
+            return false;
+        }
+        let all_stay = self
+            .queue
+            .next_expiry()
+            .is_none_or(|expiry| budget.earliest_turn(units, first) < expiry);
+        // Which of them give up before their turn matters only now, and takes longer to find out.
+        let ahead = || self.queue.waiters_ahead(flow, cost, COUNTED_AHEAD_MAX);
+        all_stay || budget.is_exceeded(ahead(), cost.units, first)
     }
 
     /// The first request that is not trying.

@@ -147,7 +147,7 @@ impl QueuePlace {
             return Err((obstacle, NO_WAIT_HELPS));
         }
         let mut request = share.joining(&obstacle, (now, deadline));
-        request.budget = limit.map(|limit| WaitBudget { limit, now, wait: now.until(deadline) });
+        request.budget = limit.map(|limit| WaitBudget { limit, deadline });
         // The bound of the rule counts all its queues.
         request.needs_room = tally.queued() >= share.bounds.total;
         let joined = tables.queues.join(bottleneck, request);

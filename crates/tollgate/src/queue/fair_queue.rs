@@ -42,6 +42,7 @@ mod service_order;
 
 pub use queue_bounds::{QueueBound, QueueBounds, QueueFull};
 pub use queued_cost::{QueuedCost, Weight};
+pub use service_order::WaiterAhead;
 
 /// Items of many flows that wait to be served fairly.
 ///

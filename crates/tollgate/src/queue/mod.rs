@@ -17,5 +17,5 @@ pub use adaptive_concurrency::AdaptiveConcurrency;
 pub use departure_line::{DepartureLine, JoinedLine, LineFull, LineTicket};
 pub use fair_queue::{
     FairQueue, FairTicket, FlowKey, QueueBound, QueueBounds, QueueFull, QueuedCost, QueuedItem,
-    Weight,
+    WaiterAhead, Weight,
 };

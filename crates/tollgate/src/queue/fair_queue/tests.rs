@@ -221,3 +221,34 @@ fn several_services_begin_in_the_order_in_which_they_would_be_served() {
     assert_eq!(queue.serve(ahead[1]), None);
     assert_eq!(served(&mut queue), "b1 a1 a3 b2 c1");
 }
+
+#[test]
+fn those_ahead_of_a_newcomer_are_those_served_before_it() {
+    let rows: [Row; 7] = [
+        (1, 1, 1000, "a1"),
+        (1, 2, 1000, "a2"),
+        (2, 4, 1000, "b1"),
+        (2, 8, 1000, "b2"),
+        (3, 16, 2000, "c1"),
+        (3, 32, 1000, "c2"),
+        (1, 64, 1000, "a3"),
+    ];
+    for flow in 1..5 {
+        for units in [1, 2, 5, 9, 40, 200] {
+            let (mut queue, _) = pushed(&rows);
+            let cost = QueuedCost { units, weight: Weight::ONE };
+            let ahead: Vec<u64> =
+                queue.waiters_ahead(FlowKey(flow), cost, 100).map(|one| one.units).collect();
+            queue.push(FlowKey(flow), cost, FOREVER, "new").unwrap();
+            let served = served(&mut queue);
+            let before: Vec<u64> = served
+                .split(' ')
+                .take_while(|name| *name != "new")
+                .map(|name| rows.iter().find(|row| row.3 == name).unwrap().1)
+                .collect();
+            assert_eq!(ahead, before, "flow {flow}, cost {units}: {served}");
+        }
+    }
+    let (queue, _) = pushed(&rows);
+    assert_eq!(queue.waiters_ahead(FlowKey(1), QueuedCost::ONE, 2).count(), 2);
+}
