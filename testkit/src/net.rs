@@ -5,7 +5,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
@@ -24,6 +24,22 @@ pub fn free_address() -> SocketAddr {
         let port = 22_000 + (chance % 10_000) as u16;
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()
     })
+}
+
+/// An address for a server that is started again: nothing else takes it while no socket is bound to it. Its loopback
+/// address belongs to this process, because it has the process's id, and its port is below those of outgoing connections.
+#[must_use]
+pub fn kept_address() -> SocketAddr {
+    /// A counter, so that the addresses of one process differ.
+    static KEPT: AtomicU16 = AtomicU16::new(0);
+    let port = 20_000 + KEPT.fetch_add(1, Ordering::Relaxed) % 2_000;
+    SocketAddr::from((loopback_of(std::process::id()), port))
+}
+
+/// The loopback address of a process, from 127.64.0.0 to 127.127.255.255: Linux has at most 2^22 process ids.
+fn loopback_of(process: u32) -> Ipv4Addr {
+    let [_, high, middle, low] = process.to_be_bytes();
+    Ipv4Addr::new(127, 64 | (high & 63), middle, low)
 }
 
 /// Connects from this loopback address, such as 127.0.0.2.
@@ -57,6 +73,28 @@ pub fn read_until_closed(stream: &mut impl Read) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kept_address_is_that_of_one_process() {
+        // process | address
+        let rows = [
+            (1, Ipv4Addr::new(127, 64, 0, 1)),
+            (65_535, Ipv4Addr::new(127, 64, 255, 255)),
+            (65_536, Ipv4Addr::new(127, 65, 0, 0)),
+            ((1 << 22) - 1, Ipv4Addr::new(127, 127, 255, 255)),
+        ];
+        for (process, want) in rows {
+            assert_eq!(loopback_of(process), want, "{process}");
+        }
+        let (one, other) = (kept_address(), kept_address());
+        assert_ne!(one, other);
+        for address in [one, other] {
+            // Its port on the usual address does not matter, and it can be bound again.
+            let _thief = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
+            drop(TcpListener::bind(address).expect("it is free"));
+            TcpListener::bind(address).expect("it stays free");
+        }
+    }
 
     #[test]
     fn the_peer_sees_the_address() {

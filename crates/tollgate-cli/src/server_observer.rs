@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Micros, Refusal};
+use tollgate::{KeyBuf, Micros, Refusal};
 use tollgate_rules::stripes::StripedCounters;
 use tollgate_rules::{
     BanNotice, DecidedRequest, Identify, MissingFacts, RuleSet, RulesObserver, Verdict,
@@ -79,6 +79,11 @@ impl ServerObserver {
         now: Micros,
     ) -> Vec<TopEntry> {
         self.top.hottest(most, by, identify, now)
+    }
+
+    /// Returns true if this caller is among the heaviest of the last minute or two.
+    pub(crate) fn has_recent(&self, rule_hash: u64, key: &KeyBuf, now: Micros) -> bool {
+        self.top.has(rule_hash, key, now)
     }
 }
 

@@ -127,13 +127,19 @@ impl TopWindow {
 impl TopWindows {
     /// The window of an instant.
     fn at(&mut self, now: Micros) -> &mut TopWindow {
-        let minute = now.as_u64() / WINDOW_US;
+        let minute = minute_of(now);
         // A thread that read the clock just before the minute ended may get here just after it.
         if minute != self.current.minute && minute + 1 != self.current.minute {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.begin(minute);
         }
         &mut self.current
+    }
+
+    /// The windows that count at a minute.
+    fn recent(&self, minute: u64) -> impl Iterator<Item = &TopWindow> {
+        let windows = [&self.current, &self.previous].into_iter();
+        windows.filter(move |window| minute.abs_diff(window.minute) <= 1)
     }
 }
 
@@ -222,16 +228,28 @@ impl TopCallers {
         found.into_iter().filter_map(entry).collect()
     }
 
+    /// Returns true if this caller is in a sketch of the last minute or two. It takes two lookups for each stripe,
+    /// however many callers are kept.
+    pub(crate) fn has(&self, rule_hash: u64, key: &KeyBuf, now: Micros) -> bool {
+        let (minute, hash) = (minute_of(now), self.hashes.hash(key.as_bytes()) ^ rule_hash);
+        self.stripes.all().any(|stripe| {
+            let windows = lock(stripe);
+            let mut recent = windows.recent(minute);
+            recent.any(|window| {
+                window.requests.get(hash).is_some() || window.refusals.get(hash).is_some()
+            })
+        })
+    }
+
     /// Both lists, merged from all recent windows. Each lock is held only to copy numbers, because requests
     /// wait for it.
     fn gather(&self, now: Micros) -> [MergedSketches; 2] {
-        let minute = now.as_u64() / WINDOW_US;
-        let recent = |window: &&TopWindow| minute.abs_diff(window.minute) <= 1;
+        let minute = minute_of(now);
         let mut gathered = [MergedSketches::default(), MergedSketches::default()];
         for stripe in self.stripes.all() {
             let copied: Vec<[SketchCopy; 2]> = {
                 let windows = lock(stripe);
-                let recent = [&windows.current, &windows.previous].into_iter().filter(recent);
+                let recent = windows.recent(minute);
                 recent
                     .map(|one| [SketchCopy::of(&one.requests), SketchCopy::of(&one.refusals)])
                     .collect()
@@ -269,6 +287,11 @@ impl TopCallers {
             None => (shown_key_text(&name.key, identify), self.names.hash(&name.key)),
         }
     }
+}
+
+/// The minutes since the epoch.
+fn minute_of(now: Micros) -> u64 {
+    now.as_u64() / WINDOW_US
 }
 
 /// Locks the windows. A poisoned lock is no problem: a half-changed sketch only counts wrong.

@@ -277,6 +277,11 @@ impl Identify {
         if self.nat64 { address::translated(ip) } else { ip }
     }
 
+    /// Returns true if users are identified by their API keys: the name of a user is then the hash of one.
+    pub fn users_are_api_keys(&self) -> bool {
+        matches!(self.user, UserSource::ApiKey(_))
+    }
+
     /// The headers by which callers prove who they are: API key and token.
     pub(crate) fn proving_headers(&self) -> impl Iterator<Item = &str> {
         let of_user = match &self.user {

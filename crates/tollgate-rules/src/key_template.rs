@@ -17,7 +17,7 @@ use crate::normalized_facts::{NormalizedFacts, network_of};
 use crate::path::Spelling;
 use crate::problem::Problem;
 
-pub use text::key_text;
+pub use text::{key_part_texts, key_text};
 
 /// The facts that make up a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

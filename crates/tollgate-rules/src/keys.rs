@@ -19,7 +19,6 @@ use crate::gatekeeper::{
     Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion, SHADOW_BLOCK,
     SHADOW_REFUSALS,
 };
-use crate::identify::UserSource;
 use crate::identify::api_key::is_hashed;
 use crate::import::ImportedAllowance;
 use crate::key_template::key_text;
@@ -30,6 +29,10 @@ use crate::rule::{Mode, Rule};
 use crate::rule_set::{Override, RuleSettings};
 use crate::source::Source;
 use crate::suggest::suggest;
+
+mod all_rules;
+
+pub use all_rules::{AllRulesCallers, RuleLeftOut};
 
 /// One caller under one rule; made by [`Gatekeeper::caller`].
 #[derive(Debug)]
@@ -114,30 +117,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.caller_at(rule, key, self.clock_instant(self.now()))
     }
 
-    /// The caller of one key under every rule that counts by its fact alone, and the names of the rules that count by
-    /// this fact and others: their keys cannot be made of it. The key is `user=42` with the name of its fact.
-    pub fn callers_in_all_rules(&self, key: &str) -> (Vec<Caller<'_, S, C>>, Vec<Box<str>>) {
-        let rules = self.rules();
-        let name = key.split_once('=').map_or(key, |(name, _)| name.trim());
-        let (mut callers, mut others) = (Vec::new(), Vec::new());
-        for (rule, number) in rules.rules().zip(0..) {
-            let read = rule.key.parse_key(key, &rules.settings().identify);
-            if let Some(key) = read.ok().filter(|_| rule.key.parts().count() == 1) {
-                let now = self.clock_instant(self.now());
-                callers.push(Caller {
-                    gatekeeper: self,
-                    rules: self.rules(),
-                    rule: number,
-                    key,
-                    now,
-                });
-            } else if rule.key.parts().any(|facts| facts.iter().any(|fact| *fact == *name)) {
-                others.push(rule.name.as_ref().into());
-            }
-        }
-        (callers, others)
-    }
-
     /// The same at an instant of your choosing.
     pub fn caller_at<'a>(
         &'a self,
@@ -177,6 +156,11 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     /// The rule.
     pub fn rule(&self) -> &Rule {
         self.rules.rule_at(self.rule)
+    }
+
+    /// The hash of the rule's name, with which observers tell rules apart.
+    pub fn rule_hash(&self) -> u64 {
+        self.rules.name_hash_of(self.rule)
     }
 
     /// The key that is counted.
@@ -439,7 +423,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     /// Returns true if users are identified by their API key and the key has a user that is no hash of one: only a
     /// check that states its user can mean it.
     pub fn names_unhashed_user(&self) -> bool {
-        let by_api_key = matches!(self.rules.settings().identify.user, UserSource::ApiKey(_));
+        let by_api_key = self.rules.settings().identify.users_are_api_keys();
         let user = self.key.parts().find(|(name, _)| *name == "user");
         by_api_key && user.is_some_and(|(_, user)| !is_hashed(user))
     }

@@ -146,7 +146,7 @@ pub use gatekeeper::{
 pub use gateway_settings::{GatewaySettings, RouteMatch, UpstreamSettings, UpstreamUrl};
 pub use host::normalize_host;
 pub use identify::{Identify, Identity, JwtStats};
-pub use key_template::key_text;
+pub use key_template::{key_part_texts, key_text};
 pub use keys::{Caller, KeyReport};
 pub use missing_facts::MissingFacts;
 pub use observer::{BanNotice, BanOutcome, DecidedRequest, RuleVerdict, RulesObserver};

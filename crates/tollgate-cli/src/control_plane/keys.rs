@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
 use tollgate_rules::credentials::HIDDEN;
 use tollgate_rules::keys::{CallerError, KeyLimit, KeyReport, Leniency, OverrideError};
-use tollgate_rules::{Override, key_text};
+use tollgate_rules::{Override, key_part_texts, key_text};
 
 mod all_rules;
 
@@ -22,13 +22,9 @@ use crate::reply;
 use crate::settings::parse_duration;
 use crate::store::{ChangeConfirmer, ServerCaller};
 use crate::telemetry::{LogField, timestamp};
-use crate::top::TopOrder;
 
 /// Largest grant, in units: more than any limit has.
 const GRANT_MAX: u64 = 1 << 53;
-
-/// Most callers of the last minutes that a caller is looked for among.
-const RECENT_CALLERS_MAX: usize = 1_000;
 
 /// The error for a user that cannot exist. It does not repeat the name, which may be a key.
 const NO_SUCH_USER: &str = "Users are identified by their API keys here, so nobody has this name, and nothing was done: write \
@@ -149,15 +145,8 @@ impl ControlPlane {
         else {
             return Err(bad_request(PATH_HINT));
         };
-        if key.contains(HIDDEN) {
-            return Err(bad_request(HIDDEN_KEY));
-        }
-        self.gatekeeper.caller(&rule, &key).map_err(|error| match error {
-            CallerError::NoRule(problem) => {
-                KeyRequestError::of(StatusCode::NOT_FOUND, &problem.to_string())
-            }
-            CallerError::BadKey(problem) => bad_request(&problem.to_string()),
-        })
+        check_is_shown(&key)?;
+        Ok(self.gatekeeper.caller(&rule, &key)?)
     }
 
     async fn change(
@@ -271,13 +260,13 @@ impl ControlPlane {
 
     /// Returns true if something is kept about a caller, or if it was among the heaviest of the last minutes.
     fn is_seen(&self, caller: &ServerCaller<'_>, report: &KeyReport) -> bool {
-        report.is_kept || {
-            let (rule, hash) = (&*caller.rule().name, self.names.hash(caller.key()));
-            let (rules, now) = (self.gatekeeper.rules(), self.gatekeeper.now());
-            let (observer, identify) = (&self.metrics.observer, &rules.settings().identify);
-            let recent = observer.hottest(RECENT_CALLERS_MAX, TopOrder::Requests, identify, now);
-            recent.iter().any(|entry| *entry.rule == *rule && entry.hash == hash)
-        }
+        report.is_kept || self.is_recent(caller)
+    }
+
+    /// Returns true if a caller was among the heaviest of the last minutes.
+    fn is_recent(&self, caller: &ServerCaller<'_>) -> bool {
+        let now = self.gatekeeper.now();
+        self.metrics.observer.has_recent(caller.rule_hash(), caller.key(), now)
     }
 
     async fn report(&self, caller: &ServerCaller<'_>) -> Map<String, Value> {
@@ -289,6 +278,7 @@ impl ControlPlane {
         let document = json!({
             "rule": &*caller.rule().name,
             "key": key_text(caller.key()),
+            "parts": key_part_texts(caller.key()),
             "hash": self.names.hash(caller.key()),
             "mode": super::rules::mode(caller.rule().mode),
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),
@@ -376,6 +366,25 @@ struct KeyRequestError(Box<Response<ResponseBody>>);
 impl KeyRequestError {
     fn of(status: StatusCode, message: &str) -> KeyRequestError {
         KeyRequestError(reply::error(status, message).into())
+    }
+}
+
+impl From<CallerError> for KeyRequestError {
+    fn from(error: CallerError) -> KeyRequestError {
+        match error {
+            CallerError::NoRule(problem) => {
+                KeyRequestError::of(StatusCode::NOT_FOUND, &problem.to_string())
+            }
+            CallerError::BadKey(problem) => bad_request(&problem.to_string()),
+        }
+    }
+}
+
+/// Refuses a key copied from a list that does not show credentials.
+fn check_is_shown(key: &str) -> Result<(), KeyRequestError> {
+    match key.contains(HIDDEN) {
+        true => Err(bad_request(HIDDEN_KEY)),
+        false => Ok(()),
     }
 }
 

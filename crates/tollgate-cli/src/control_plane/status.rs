@@ -67,6 +67,7 @@ impl ControlPlane {
             "paths": paths,
             "watching": watching,
             "polling_because": because,
+            "users_by_api_key": rules.settings().identify.users_are_api_keys(),
             "overrides": {
                 "file": rules.file_overrides().len(),
                 "run_time": run_time,

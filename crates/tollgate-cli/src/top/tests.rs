@@ -18,9 +18,13 @@ fn listed(top: &TopCallers, by: TopOrder, at_s: u64) -> Vec<(String, u64, u64)> 
     entries.into_iter().map(|one| (one.key, one.requests.count, one.refusals.count)).collect()
 }
 
+fn hash_of(rule: &str) -> u64 {
+    rule.bytes().fold(0, |hash, byte| hash * 257 + u64::from(byte))
+}
+
 /// One request under one rule.
 fn count(top: &TopCallers, rule: &Arc<str>, key: &KeyBuf, refused: bool, now: Micros) {
-    let rule_hash = rule.bytes().fold(0, |hash, byte| hash * 257 + u64::from(byte));
+    let rule_hash = hash_of(rule);
     top.count(
         now,
         &Identify::default(),
@@ -42,6 +46,22 @@ fn one_request_shows_up_and_is_forgotten_after_its_minutes() {
     // A clock that was set back.
     count(&top, &rule, &user(3), false, Micros::new(5_000_000));
     assert_eq!(listed(&top, TopOrder::Requests, 5), [("user=3".to_string(), 1, 0)]);
+}
+
+#[test]
+fn a_caller_is_found_under_its_rule_for_its_minutes() {
+    let (top, rule): (_, Arc<str>) = (top(), "api".into());
+    count(&top, &rule, &user(1), false, Micros::new(70_000_000));
+    // A key that is too long to be kept whole is found as well.
+    let long = user("x".repeat(KEY_BYTES_MAX));
+    count(&top, &rule, &long, false, Micros::new(70_000_000));
+    let has =
+        |rule, key: &KeyBuf, at_s: u64| top.has(hash_of(rule), key, Micros::new(at_s * 1_000_000));
+    for at_s in [70, 179] {
+        assert!(has("api", &user(1), at_s) && has("api", &long, at_s), "{at_s}");
+        assert!(!has("login", &user(1), at_s) && !has("api", &user(2), at_s), "{at_s}");
+    }
+    assert!(!has("api", &user(1), 180), "its minutes are over");
 }
 
 #[test]

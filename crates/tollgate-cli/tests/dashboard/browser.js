@@ -1,5 +1,6 @@
 // Runs the cases of this folder in one Chromium, each on pages of its own. The argument is JSON with the addresses of
-// the servers (see case_context.js). `DASHBOARD_CASES` runs only the cases whose name contains its text.
+// the servers (see case_context.js). `DASHBOARD_CASES` runs only the cases whose name contains its text;
+// `DASHBOARD_PICTURES` names a folder for the pictures that cases take of what is to be looked at.
 "use strict";
 
 const { CaseContext } = require("./case_context.js");
@@ -41,7 +42,7 @@ async function problemOf(run, context) {
 
 async function main() {
   const servers = JSON.parse(process.argv[2]);
-  const browser = await launch();
+  const browser = await launch(["127.0.0.1", new URL(servers.restarted).hostname]);
   const wanted = Object.entries(CASES).filter(([name]) => name.includes(process.env.DASHBOARD_CASES ?? ""));
   let failures = 0;
   const runNext = async () => {

@@ -1,6 +1,7 @@
 // What a case of the browser tests works with: pages that are watched, and the servers.
 "use strict";
 
+const path = require("node:path");
 const readline = require("node:readline");
 
 /** Deadline of every wait; a passing case never reaches it. */
@@ -17,7 +18,8 @@ async function askTest(request) {
 class CaseContext {
   /**
    * `servers` are addresses: the listeners `admin`, `http` and `gateway` of one, and the admin
-   * listeners `guarded` of another, which wants `token` and decides at `guarded_http`, and `restarted` of one that a case may restart; `busy` has the listeners of one with many rules.
+   * listeners `guarded` of another, which wants `token` and decides at `guarded_http`, and `restarted` of one that a case may restart; `busy` has the listeners of one with many rules,
+   * and `by_api_key` is the admin listener of one whose users are identified by their API keys.
    */
   constructor(browser, servers) {
     Object.assign(this, { browser, servers, ask: askTest });
@@ -69,6 +71,12 @@ class CaseContext {
     const response = await fetch(this.servers.admin + path);
     if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
     return response.json();
+  }
+
+  /** Writes a picture of the page, for people to look at, if `DASHBOARD_PICTURES` names a folder. */
+  async picture(page, name) {
+    const folder = process.env.DASHBOARD_PICTURES;
+    if (folder) await page.screenshot({ path: path.join(folder, `${name}.png`), fullPage: true });
   }
 
   /** Waits for something outside the page. */

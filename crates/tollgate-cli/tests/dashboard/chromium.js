@@ -8,7 +8,6 @@ const { chromium } = require("playwright-core");
 const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
   "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
-  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
 function chromiumPath() {
@@ -18,9 +17,11 @@ function chromiumPath() {
   return found;
 }
 
-/** A browser with a profile of its own that asks nobody but this machine. Like those of users it keeps pages that were left. */
-function launch() {
-  return chromium.launch({ executablePath: chromiumPath(), args: FLAGS, ignoreDefaultArgs: ["--disable-back-forward-cache"] });
+/** A browser with a profile of its own that asks nobody but these addresses. Like those of users it keeps pages that were left. */
+function launch(addresses = ["127.0.0.1"]) {
+  const known = ["MAP * ~NOTFOUND", ...addresses.map((address) => `EXCLUDE ${address}`)].join(", ");
+  const args = [...FLAGS, `--host-resolver-rules=${known}`];
+  return chromium.launch({ executablePath: chromiumPath(), args, ignoreDefaultArgs: ["--disable-back-forward-cache"] });
 }
 
 module.exports = { launch };

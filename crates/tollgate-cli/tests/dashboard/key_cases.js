@@ -25,7 +25,8 @@ module.exports = {
     await page.getByText("0 of 20").waitFor();
 
     // Every action asks, and a dismissed question changes nothing.
-    for (const name of ["Reset…", "Block…", "Lift block…", "Grant…", "Set own limits…", "Remove own limits…"]) {
+    for (const name of ["Reset…", "Block…", "Lift block…", "Grant…", "Set own limits…", "Remove own limits…", "Block in all rules…",
+      "Lift blocks in all rules…"]) {
       await page.getByRole("button", { name, exact: true }).click();
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -44,7 +45,7 @@ module.exports = {
     ];
     for (const [at, [button, confirm, input, told, logged, holds]] of rows.entries()) {
       await act(page, button, confirm, input, told);
-      assert.match(await test.ask(`log ${logged}`), /rule=reports/);
+      assert.match(await test.ask(`log ${logged} rule=reports`), /rule=reports/);
       const now = await test.admin(key);
       assert.ok(holds(now), `${button} ${JSON.stringify(now)}`);
       assert.equal(writes.length, at + 1, "one request for each action");
@@ -88,5 +89,58 @@ module.exports = {
     test.expected.push(/status of 404/);
     const page = await test.open("#/keys?rule=report&key=user%3D1");
     assert.match(await page.locator(".problem").innerText(), /report/);
+  },
+
+  async "a caller is blocked in all rules that count by it, and the others are named with their reason"(test) {
+    const page = await test.open("#/keys?rule=export&key=user%3Dsha256%3Aba7816bf8f01cfea414140de5dae2223%2Cpath%3D%2Fexport%2Fa", { address: test.servers.by_api_key });
+    const user = "user=sha256:ba7816bf8f01cfea414140de5dae2223";
+    await page.getByText("10 of 10").waitFor();
+    await page.getByRole("button", { name: "Block in all rules…", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Caller", { exact: true }).selectOption(user);
+    await test.picture(page, "block-in-all-rules");
+    await page.keyboard.press("Escape");
+    const blocked = /Blocked under api, login\. Not under export: its key is \{user\}:\{path\}: block the whole key under this rule\. The change is in/;
+    await act(page, "Block in all rules…", "Block in all rules", ["For how long", "2h"], blocked);
+    await test.picture(page, "blocked-in-all-rules");
+    const state = async (rule) => (await fetch(`${test.servers.by_api_key}/api/keys/${rule}/${encodeURIComponent(user)}`)).json();
+    for (const rule of ["api", "login"]) assert.ok((await state(rule)).blocked_for_ms > 7_000_000, rule);
+    await act(page, "Lift blocks in all rules…", "Lift blocks", null, /Not blocked any more under api, login\. Not under export/);
+    assert.equal((await state("api")).blocked_for_ms, null);
+  },
+
+  async "a comma in a name belongs to it when it is blocked in all rules, and the key of all callers has no such button"(test) {
+    const page = await test.open("#/keys?rule=reports&key=user%3Da%2Cb");
+    await page.getByText("20 of 20").waitFor();
+    await act(page, "Block in all rules…", "Block in all rules", ["For how long", "2h"], /Blocked under .*checkout.*reports/);
+    assert.ok((await test.admin("/api/keys/reports/user%3Da%2Cb")).blocked_for_ms > 0);
+    await act(page, "Lift blocks in all rules…", "Lift blocks", null, /Not blocked any more under .*checkout/);
+    assert.equal((await test.admin("/api/keys/reports/user%3Da%2Cb")).blocked_for_ms, null);
+  },
+
+  async "an API key is found by itself, and neither the page nor its address shows it"(test) {
+    test.expected.push(/status of 400/);
+    const page = await test.open("#/keys", { address: test.servers.by_api_key });
+    await page.locator(".hint", { hasText: "Users are identified by their API keys here" }).waitFor();
+    const find = async (key) => {
+      await page.getByLabel("Rule", { exact: true }).fill("api");
+      await page.getByLabel("Key", { exact: true }).fill(key);
+      await page.getByRole("button", { name: "Show", exact: true }).click();
+    };
+    await find("user=cust-42");
+    assert.match(await page.locator(".problem").innerText(), /Users are identified by their API keys.+api_key=KEY/s);
+    await test.picture(page, "no-such-user");
+    for (const key of ["a-secret-key", "api_key=a-secret-key"]) {
+      await find(key);
+      await page.waitForFunction(() => /^user=sha256:[0-9a-f]{32}$/.test(document.getElementById("key-key").value));
+      await page.locator("h2", { hasText: /user=sha256:[0-9a-f]{32}$/ }).waitFor();
+      const shown = await page.evaluate(() => [location.href, document.body.innerText, document.getElementById("key-key").value].join(" "));
+      assert.ok(!shown.includes("secret"), shown);
+    }
+    await test.picture(page, "api-key-found");
+    // Where users have names, nothing is said of API keys.
+    const other = await test.open("#/keys");
+    await other.getByText("Nothing was refused").or(other.locator("tbody a.caller").first()).first().waitFor();
+    assert.equal(await other.locator(".api-key-hint").innerText(), "");
   },
 };

@@ -6,9 +6,11 @@
 mod browser;
 mod doomed_shop;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use tempfile::{TempDir, tempdir};
+use testkit::net::kept_address;
 use testkit::peers::Upstream;
 
 use crate::harness::{TollgateProcess, file, text};
@@ -54,6 +56,18 @@ impl ShopFiles {
     }
 }
 
+/// Writes a file whose users are identified by their API keys.
+fn api_key_rules(folder: &Path) -> PathBuf {
+    let rules = "
+identify: { user: { api_key: { header: x-api-key } } }
+rules:
+  - { name: api, match: { path: /api }, key: '{user|ip}', limits: [5/hour burst 5] }
+  - { name: login, match: { path: /login }, key: '{user}', limits: [100/hour burst 100] }
+  - { name: export, match: { path: '/export/{*rest}' }, key: '{user}:{path}', limits: [10/hour burst 10] }
+";
+    file(folder, "api-keys.yaml", rules)
+}
+
 /// Writes a file with 10,000 rules, which no request of the shop matches.
 fn many_rules(folder: &Path) -> PathBuf {
     let rule = |number| {
@@ -74,7 +88,11 @@ fn cases_pass_in_chromium() {
     let tokens = file(files.folder.path(), "tokens", TOKEN);
     let mut server = files.start(&[]);
     let guarded = files.start(&["--admin-token-file", text(&tokens)]);
-    let first = files.start(&[]);
+    let kept = kept_address();
+    let restart = || files.start(&["--admin", &kept.to_string()]);
+    let first = restart();
+    let by_api_key =
+        TollgateProcess::start(&["--rules", text(&api_key_rules(files.folder.path()))]);
     let busy = files.start(&["--rules", text(&many_rules(files.folder.path()))]);
     let settings = serde_json::json!({
         "admin": format!("http://{}", server.admin()),
@@ -88,6 +106,7 @@ fn cases_pass_in_chromium() {
             "gateway": format!("http://{}", busy.gateway()),
         },
         "restarted": format!("http://{}", first.admin()),
+        "by_api_key": format!("http://{}", by_api_key.admin()),
         "token": TOKEN,
     });
     let mut restarted = Some(first);
@@ -98,10 +117,11 @@ fn cases_pass_in_chromium() {
         Some(("shop", action)) => shops.handle(action, [upstreams[0], upstreams[1]]),
         Some(("restart", _)) => {
             let old = restarted.take().expect("it runs");
-            let admin = old.admin().to_string();
             assert_eq!(old.stop().code, Some(0));
-            restarted = Some(files.start(&["--admin", &admin]));
-            admin
+            // Somebody takes the port of the usual address, as any other program may while the server is down.
+            let _thief = TcpListener::bind((Ipv4Addr::LOCALHOST, kept.port()));
+            restarted = Some(restart());
+            kept.to_string()
         }
         _ => panic!("an unknown request: {request}"),
     });

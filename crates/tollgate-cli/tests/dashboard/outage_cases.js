@@ -84,6 +84,27 @@ module.exports = {
     }
   },
 
+  async "in an outage the list of refused keys says that no limit refused any, and by how many requests"(test) {
+    test.expected.push(/status of (404|503)/);
+    const shop = JSON.parse(await test.ask("shop start pure"));
+    const page = await test.open("", { address: shop.admin });
+    const empty = page.locator("table", { hasText: "Most refused keys" }).locator("td.empty");
+    await empty.filter({ hasText: /^Nothing was refused lately\.$/ }).waitFor();
+    await test.ask("shop kill-store pure");
+    await test.until("the outage to be noticed", async () => (await test.check(CALLER, 1, shop.http)).reason === "store_unavailable");
+    const stopAsking = keepAsking(test, shop.http);
+    try {
+      const told = /^No key was refused by its limit\. The store does not answer: [1-9][0-9.]* requests a second are answered "unavailable"\./;
+      await empty.filter({ hasText: told }).waitFor();
+      await page.goto(`${shop.admin}/#/keys`);
+      await empty.filter({ hasText: told }).waitFor();
+      await empty.filter({ hasText: /Enter a rule and a key above\.$/ }).waitFor();
+      await test.picture(page, "pure-outage");
+    } finally {
+      await stopAsking();
+    }
+  },
+
   async "a server that is killed or silent is not shown as up, and its last numbers not as those of now"(test) {
     test.expected.push(/ERR_|status of 404/);
     const shop = JSON.parse(await test.ask("shop start dead"));

@@ -104,7 +104,7 @@ fn tier_table(
 fn check_users_by_api_key(context: CompileContext<'_>, tier: &YamlNode, identify: &Identify) {
     let Some(users) = tier.entry("users") else { return };
     let raw = users.node.entries().iter().filter(|entry| !is_hashed(&entry.key)).count();
-    if raw == 0 || !matches!(identify.user, UserSource::ApiKey(_)) {
+    if raw == 0 || !identify.users_are_api_keys() {
         return;
     }
     let problem = Problem::new(format!(

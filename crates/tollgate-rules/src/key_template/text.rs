@@ -13,23 +13,36 @@ use tollgate::KeyBuf;
 use super::{FACTS, KeyFactName, KeyTemplate, add_ip};
 use crate::host::normalize_host;
 use crate::identify::api_key::{hash_api_key, is_hashed};
-use crate::identify::{Identify, UserSource, network, without_scheme};
+use crate::identify::{Identify, network, without_scheme};
 use crate::matcher::to_uppercase;
 use crate::path::{self, hex};
 use crate::problem::Problem;
+
+/// The name in the key that all callers share.
+const GLOBAL: &str = "global";
 
 /// A key as people read it: `user=42`, `user=42,path=/x`, `global`. What [`KeyTemplate::parse_key`]
 /// reads.
 pub fn key_text(key: &KeyBuf) -> String {
     let several = key.parts().count() > 1;
-    let part = |(name, value): (&str, &str)| match name {
-        "global" => name.to_string(),
+    key.parts().map(|part| part_text(part, several)).collect::<Vec<_>>().join(",")
+}
+
+/// Each part of a key as the key of a rule that counts by this fact alone. A comma in a value is always escaped:
+/// such a text means the same beside other parts and without them. None for the key of all callers.
+pub fn key_part_texts(key: &KeyBuf) -> Vec<String> {
+    key.parts().filter(|(name, _)| *name != GLOBAL).map(|part| part_text(part, true)).collect()
+}
+
+/// A part of a key; `several` if a comma would end it.
+fn part_text((name, value): (&str, &str), several: bool) -> String {
+    match name {
+        GLOBAL => name.to_string(),
         // A path has escapes of its own, and a comma means the same with and without.
         "path" if several => format!("path={}", value.replace(',', "%2C")),
         "path" => format!("path={value}"),
         _ => format!("{name}={}", escaped(value, several)),
-    };
-    key.parts().map(part).collect::<Vec<_>>().join(",")
+    }
 }
 
 impl KeyTemplate {
@@ -40,13 +53,13 @@ impl KeyTemplate {
     pub fn parse_key(&self, text: &str, identify: &Identify) -> Result<KeyBuf, Problem> {
         let mut key = KeyBuf::new();
         if self.parts.is_empty() {
-            if text != "global" {
+            if text != GLOBAL {
                 return Err(Problem::new(format!(
                     "this rule counts all callers together; it has no key {text:?}"
                 ))
                 .hint("write `global`"));
             }
-            return Ok(key.with("global", ""));
+            return Ok(key.with(GLOBAL, ""));
         }
         let texts = match self.parts.len() {
             1 => vec![text],
@@ -70,6 +83,17 @@ impl KeyTemplate {
         Ok(key)
     }
 
+    /// Returns true if a part of the key may be the fact of this name, also if the name is misspelt as `parse_key` says.
+    pub(crate) fn counts_by(&self, name: &str, identify: &Identify) -> bool {
+        let guessed = KeyFactName::guess(name);
+        let is_api_key = name == "api_key" && identify.users_are_api_keys();
+        self.parts.iter().flatten().any(|fact| {
+            fact.name() == name
+                || guessed.as_ref() == Some(fact)
+                || is_api_key && *fact == KeyFactName::User
+        })
+    }
+
     /// Finds the fact that a text gives, and its value. After a name, the value is all that
     /// follows, with the spaces at its end, because a caller's name may have them.
     fn choose<'a>(
@@ -84,7 +108,7 @@ impl KeyTemplate {
             }
             if name == "api_key"
                 && facts.contains(&KeyFactName::User)
-                && matches!(identify.user, UserSource::ApiKey(_))
+                && identify.users_are_api_keys()
             {
                 return Ok((
                     KeyFactName::User,
@@ -109,7 +133,7 @@ impl KeyTemplate {
         let fitting = facts.iter().filter(|fact| is_address || **fact != KeyFactName::Ip);
         match &fitting.collect::<Vec<_>>()[..] {
             // No user has another name than the hash of a key, so a bare text is the key.
-            [fact @ KeyFactName::User] if matches!(identify.user, UserSource::ApiKey(_)) => {
+            [fact @ KeyFactName::User] if identify.users_are_api_keys() => {
                 let hashed = hash_unless_hashed(&unescaped(text)).into_owned();
                 Ok(((*fact).clone(), hashed.into()))
             }
@@ -133,8 +157,7 @@ impl KeyTemplate {
     /// rules files are logged.
     fn redacted<'a>(&self, text: &'a str, identify: &Identify) -> &'a str {
         let in_key = self.parts.iter().flatten().any(KeyFactName::is_api_key);
-        let in_use =
-            identify.api_key_header.is_some() || matches!(identify.user, UserSource::ApiKey(_));
+        let in_use = identify.api_key_header.is_some() || identify.users_are_api_keys();
         if in_key || in_use { "…" } else { text }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::report::never_seen;
 use crate::cli::human_output::printable;
 
 /// The response of `/api/keys/*`, as far as it is shown to people.
@@ -12,6 +13,8 @@ pub(super) struct AllRulesReport {
     blocked: Option<Vec<String>>,
     /// The rules under which a block was removed.
     unblocked: Option<Vec<String>>,
+    /// False if nothing was known of this caller before; older servers do not say so.
+    seen: Option<bool>,
     skipped: Vec<SkippedRuleReport>,
     /// With a shared store: status of sharing the change with other instances.
     shared: Option<String>,
@@ -37,6 +40,9 @@ impl AllRulesReport {
             }
             (None, _) => format!("{key} was not blocked under any rule.\n"),
         };
+        if self.seen == Some(false) {
+            text += &format!("{}\n", never_seen(&key));
+        }
         for one in &self.skipped {
             let (rule, reason) = (printable(&one.rule), printable(&one.reason));
             text += &format!("Not under {rule}: {reason}.\n").replace("..\n", ".\n");
@@ -61,7 +67,11 @@ mod tests {
                 "user=42 is blocked under api, login.\nNot under daily: its key has other parts.\n",
             ),
             (
-                r#"{"key":"user=42","unblocked":["api"],"skipped":[]}"#,
+                r#"{"key":"user=4","seen":false,"blocked":["api"],"skipped":[]}"#,
+                "user=4 is blocked under api.\nuser=4 was never seen by this server, or so long ago that nothing is kept: is the key right?\n",
+            ),
+            (
+                r#"{"key":"user=42","seen":true,"unblocked":["api"],"skipped":[]}"#,
                 "user=42 is no longer blocked under api.\n",
             ),
             (

@@ -132,12 +132,7 @@ impl KeyReportBody {
     }
 
     fn unseen_text(&self) -> Option<String> {
-        let key = printable(&self.key);
-        (!self.seen).then(|| {
-            format!(
-                "{key} was never seen by this server, or so long ago that nothing is kept: is the key right?"
-            )
-        })
+        (!self.seen).then(|| never_seen(&printable(&self.key)))
     }
 
     fn not_in_store(&self) -> Option<String> {
@@ -307,6 +302,13 @@ impl KeyReportBody {
         let rows: Vec<_> = self.limits.iter().map(row).collect();
         table(["tier", "limit", "answer", "left", "of", "retry in", "full in"], &rows)
     }
+}
+
+/// The doubt about a caller that nothing is known of.
+pub(super) fn never_seen(key: &str) -> String {
+    format!(
+        "{key} was never seen by this server, or so long ago that nothing is kept: is the key right?"
+    )
 }
 
 #[cfg(test)]

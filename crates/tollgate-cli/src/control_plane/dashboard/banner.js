@@ -3,10 +3,8 @@
 
 import { badge, el, replace, setText } from "./dom.js";
 import { clock, count, plural, rate, words } from "./format.js";
-import { drawer, live, poll, recentRates } from "./live.js";
+import { NOW_SECONDS, drawer, live, poll, recentRates } from "./live.js";
 
-/** Seconds that rates in the banner are the mean of. */
-const NOW_SECONDS = 5;
 /** Stores and upstreams that are named; more are only counted. */
 const NAMES_MAX = 3;
 

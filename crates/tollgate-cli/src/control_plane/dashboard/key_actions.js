@@ -1,4 +1,4 @@
-// What an operator can do with a caller: reset, block, grant, override. Each asks back once, and the server writes each
+// What an operator can do with a caller: reset, block, here or in all rules, grant, override. Each asks back once, and the server writes each
 // into its audit log.
 
 import { keyPath, post, remove } from "./api.js";
@@ -14,20 +14,28 @@ const SHARED = {
   no_room: " The store is full of such changes: it applies to this server only.",
 };
 
+/** Rules that a sentence names; more are only counted. */
+const RULES_NAMED = 10;
+
 /** Questions in the order of the buttons. Each has the text of its dialog, its request, and a sentence about the result. */
 const ACTIONS = [
   ["Reset…", resetQuestion], ["Block…", blockQuestion], ["Lift block…", liftQuestion], ["Grant…", grantQuestion],
   ["Set own limits…", overrideQuestion], ["Remove own limits…", removeQuestion],
 ];
+/** Questions about the caller in all rules. A key without a fact, that of all callers together, is in no other rule. */
+const ACTIONS_IN_ALL_RULES = [["Block in all rules…", blockEverywhereQuestion], ["Lift blocks in all rules…", liftEverywhereQuestion]];
 
-/** Buttons for a caller. `caller()` is its state as last seen; `done(text, state)` gets the result. */
+/** Buttons for a caller. `caller()` is its state as last seen; `done(text, state)` gets the result, with the new state if the response has it. */
 export function actionsFor(rule, key, caller, done) {
   const path = keyPath(rule, key);
-  return ACTIONS.map(([name, question]) => el("button", { type: "button", onclick: async () => {
+  const button = ([name, question], result) => el("button", { type: "button", onclick: async () => {
     const { told: sentence, ...rest } = question(path, `${rule} ${key}`, caller());
     const told = await ask(rest);
-    if (told) done(`${sentence(told)}${SHARED[told.shared] ?? ""} The change is in the server's log.`, told);
-  } }, name));
+    if (told) done(`${sentence(told)}${SHARED[told.shared] ?? ""} The change is in the server's log.`, result(told));
+  } }, name);
+  // Servers that are older than the page tell no parts.
+  const everywhere = caller().parts?.length > 0 ? ACTIONS_IN_ALL_RULES : [];
+  return [...ACTIONS.map((one) => button(one, (told) => told)), ...everywhere.map((one) => button(one, () => null))];
 }
 
 function resetQuestion(path, whom) {
@@ -100,4 +108,45 @@ function removeQuestion(path, whom) {
     action: () => post(path, { override: null }),
     told: (told) => (told.override ? "The limits from the file apply." : "The rule's limits apply."),
   };
+}
+
+function blockEverywhereQuestion(path, whom, { parts }) {
+  const [part, inputs] = partInput(parts);
+  const time = el("input", { id: "block-all-time", value: "15m", required: true, autocomplete: "off" });
+  return {
+    title: "Block in all rules?", danger: true, confirm: "Block in all rules",
+    text: `All requests of ${parts.length > 1 ? "the caller" : parts[0]} are refused under every rule that counts by this fact alone. Rules that are added later do not have the block.`,
+    inputs: [...inputs, field("For how long", time, "30s, 15m, 2h, 7d. A longer block that exists already stays.")],
+    action: () => post(keyPath("*", part()), { block: time.value.trim() }),
+    told: (told) => `Blocked under ${named(told.blocked)}.${leftOut(told.skipped)}`,
+  };
+}
+
+function liftEverywhereQuestion(path, whom, { parts }) {
+  const [part, inputs] = partInput(parts);
+  return {
+    title: "Lift the blocks in all rules?", confirm: "Lift blocks",
+    text: `Requests of ${parts.length > 1 ? "the caller" : parts[0]} are decided by the limits again, under every rule that counts by this fact alone.`,
+    inputs,
+    action: () => post(keyPath("*", part()), { block: null }),
+    told: (told) => `${told.unblocked.length > 0 ? `Not blocked any more under ${named(told.unblocked)}` : "Not blocked under any rule"}.${leftOut(told.skipped)}`,
+  };
+}
+
+/** The part of the key that other rules count by, and the inputs that choose it if there are several. */
+function partInput(parts) {
+  if (parts.length === 1) return [() => parts[0], []];
+  const select = el("select", { id: "part-in-all-rules" }, parts.map((part) => el("option", { value: part }, part)));
+  return [() => select.value, [field("Caller", select, "The key has several parts; other rules count by one of them.")]];
+}
+
+function named(rules) {
+  const rest = rules.length - RULES_NAMED;
+  return `${rules.slice(0, RULES_NAMED).join(", ")}${rest > 0 ? ` and ${plural(rest, "more rule")}` : ""}`;
+}
+
+function leftOut(skipped) {
+  const shown = skipped.slice(0, RULES_NAMED).map(({ rule, reason }) => ` Not under ${rule}: ${reason.replace(/\.$/, "")}.`);
+  const rest = skipped.length - RULES_NAMED;
+  return `${shown.join("")}${rest > 0 ? ` And not under ${plural(rest, "more rule")}.` : ""}`;
 }

@@ -6,29 +6,58 @@ import { badge, el, field, pairs, problem, replace, setText, table } from "./dom
 import { DASH, count, millis, moment, words } from "./format.js";
 import { actionsFor } from "./key_actions.js";
 import { callerLink, ruleInput } from "./links.js";
-import { drawer, poll } from "./live.js";
+import { drawer, live, nothingRefused, poll } from "./live.js";
 
 /** Proposals shown before a key is chosen. */
 const PROPOSALS = 20;
+
+/** Added to the hint where no user has another name than the hash of a key. */
+const API_KEY_HINT = " Users are identified by their API keys here: enter the key itself, or its hash as in the lists, user=sha256:…. "
+  + "The page and its address show the hash only.";
 
 export function showKeys(main, parameters, signal) {
   const [rule, key] = [parameters.get("rule") ?? "", parameters.get("key") ?? ""];
   const rules = ruleInput("key-rule", rule, signal);
   rules.required = true;
   const keys = el("input", { id: "key-key", value: key, required: true, autocomplete: "off", spellcheck: "false" });
+  const place = el("div", { class: "card" });
+  const apiKeys = el("span", { class: "api-key-hint" });
   const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
     event.preventDefault();
-    const wanted = `#/keys${query({ rule: rules.value.trim(), key: keys.value })}`;
-    if (wanted === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
-    else location.hash = wanted;
+    find(place, rules.value.trim(), keys.value, signal);
   } }, el("div", { class: "bar-of-controls" },
     field("Rule", rules), field("Key", keys), el("button", { class: "primary" }, "Show")),
   el("p", { class: "hint" }, "A key is written as in the lists: user=42, ip=192.0.2.1, or user=42,path=/export for one of several parts. ",
-    "The bare value works where it is unambiguous."));
-  const place = el("div", { class: "card" });
+    "The bare value works where it is unambiguous.", apiKeys));
+  const hint = () => setText(apiKeys, usersAreApiKeys() ? API_KEY_HINT : "");
+  hint();
+  live.on("status", hint, signal);
   replace(main, el("div", { class: "head" }, el("h1", {}, "Keys")), form, place);
   if (rule && key) showCaller(place, rule, key, signal);
   else propose(place, signal);
+}
+
+function usersAreApiKeys() {
+  return live.status?.rules.users_by_api_key === true;
+}
+
+/** Shows a caller. The server is asked for its normal form first: an API key becomes its hash before it is in an address, which
+ * the browser remembers. */
+async function find(place, rule, key, signal) {
+  let found = { rule, key };
+  try {
+    found = await get(keyPath(rule, key), { signal });
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    // Without an answer the view of the caller asks again.
+    if (error.status !== 0 || usersAreApiKeys()) {
+      replace(place, problem(error));
+      return;
+    }
+  }
+  const wanted = `#/keys${query({ rule: found.rule, key: found.key })}`;
+  if (wanted === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
+  else location.hash = wanted;
 }
 
 /** Without a key: those that an operator most likely looks for. */
@@ -37,7 +66,7 @@ function propose(place, signal) {
     const { top, window_s } = await get(`/api/top?by=refusals&n=${PROPOSALS}`, { signal });
     const rows = top.map((one) => [callerLink(one.rule, one.key), el("span", { class: "mono" }, one.hash), count(one.count)]);
     replace(place, table(`Most refused keys of the last ${millis(window_s * 1000)}`,
-      [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, "Nothing was refused lately. Enter a rule and a key above."));
+      [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, `${nothingRefused()} Enter a rule and a key above.`));
   }, 10000, signal);
 }
 
@@ -61,9 +90,9 @@ function showCaller(place, rule, key, signal) {
     try {
       show(await get(keyPath(rule, key), { signal }));
       if (!actions.hasChildNodes()) {
-        replace(actions, actionsFor(rule, key, () => caller, (text, told) => {
+        replace(actions, actionsFor(rule, key, () => caller, (text, told = null) => {
           replace(answer, el("p", { class: "done" }, text));
-          show(told);
+          if (told) show(told);
           load();
         }));
       }

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { EventStream } from "./events.js";
+import { rate } from "./format.js";
 
 /** Seconds of ticks that are kept: what the shortest chart shows. */
 const TICKS_MAX = 300;
@@ -9,6 +10,9 @@ const TICKS_MAX = 300;
 const REFUSALS_MAX = 100;
 /** Age at which the last tick says nothing about now: the server ticks every second. */
 const TICK_MS_MAX = 4000;
+
+/** Seconds that "now" is the mean of. */
+export const NOW_SECONDS = 5;
 
 /** Adds an element at the end and drops the oldest beyond the bound. */
 export function pushBounded(list, element, bound) {
@@ -157,6 +161,13 @@ export function recentRates(seconds, rule = null) {
   const each = recent.map((tick) => (rule === null ? tick : tick.rules.find((one) => one.name === rule)));
   const sum = (name) => each.reduce((all, counts) => all + (counts?.[name] ?? 0), 0);
   return Object.fromEntries(COUNTS.map((name) => [name, sum(name) / span]));
+}
+
+/** The reason why no key was refused: while the store is down, requests are answered "unavailable" and no limit refuses them. */
+export function nothingRefused() {
+  const unavailable = recentRates(NOW_SECONDS)?.unavailable ?? 0;
+  if (unavailable === 0) return "Nothing was refused lately.";
+  return `No key was refused by its limit. The store does not answer: ${rate(unavailable)} requests a second are answered "unavailable".`;
 }
 
 /** Repeats an action while the page is visible and the signal allows it; the next run begins after the last has ended. */

@@ -5,11 +5,9 @@ import { sparkline } from "./charts.js";
 import { badge, el, missing, pairs, replace, table } from "./dom.js";
 import { DASH, bytes, clock, count, micros, millis, plural, rate, share, short, words } from "./format.js";
 import { HistoryCharts, OUTCOMES } from "./history_charts.js";
-import { drawer, live, poll, recentRates } from "./live.js";
+import { NOW_SECONDS, drawer, live, nothingRefused, poll, recentRates } from "./live.js";
 import { callerLink } from "./links.js";
 
-/** Seconds that "now" is the mean of. */
-const NOW_SECONDS = 5;
 /** Seconds that the small lines show. */
 const SPARK_SECONDS = 60;
 /** Rows of each list. */
@@ -197,7 +195,7 @@ function topKeys({ top, window_s }) {
 function mostRefusedKeys({ top, window_s }) {
   const rows = top.map((one) => [callerLink(one.rule, one.key), el("span", { class: "mono muted" }, one.hash), estimate(one.count, one.error)]);
   return table(`Most refused keys of the last ${millis(window_s * 1000)}`,
-    [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, "Nothing was refused lately.");
+    [["Rule and key", "long"], ["Hash in logs", "spacious"], ["Refused", "number"]], rows, nothingRefused());
 }
 
 /** A count of many keys in bounded memory may be too high by its error. */

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tollgate_rules::key_text;
+use tollgate_rules::key_part_texts;
+use tollgate_rules::keys::{AllRulesCallers, RuleLeftOut};
 
 use super::{
     AdminCaller, ChangeScope, ControlPlane, KeyRequest, KeyRequestError, NO_SUCH_USER, bad_request,
-    block_refusal_text, decode_path_part,
+    block_refusal_text, check_is_shown, decode_path_part,
 };
 use crate::control_plane::unique_json;
 use crate::settings::parse_duration;
@@ -18,9 +19,6 @@ use crate::telemetry::LogField;
 /// Hint for a wrong request.
 const HINT: &str = "All rules take POST with {\"block\":\"15m\"} or {\"block\":null} and a key with its fact, such as \
     /api/keys/*/user=42.";
-
-/// The reason for leaving out a rule whose key has other parts.
-const OTHER_PARTS: &str = "its key has other parts: block the whole key under this rule";
 
 impl ControlPlane {
     /// Blocks or unblocks a caller in all rules.
@@ -32,24 +30,26 @@ impl ControlPlane {
     ) -> Result<Map<String, Value>, KeyRequestError> {
         let KeyRequest::Change(body) = act else { return Err(bad_request(HINT)) };
         let block = read_block(body)?;
-        // A bare value would be a user under one rule and an address under the next.
-        let key = decode_path_part(key).filter(|key| key.contains('='));
-        let Some(key) = key else { return Err(bad_request(HINT)) };
-        let (callers, others) = self.gatekeeper.callers_in_all_rules(&key);
-        let Some(first) = callers.first() else { return Err(no_rule(&others)) };
-        if first.names_unhashed_user() && !self.is_seen_in_any(&callers).await {
+        let Some(key) = decode_path_part(key) else { return Err(bad_request(HINT)) };
+        check_is_shown(&key)?;
+        let AllRulesCallers { callers, left_out } = self.gatekeeper.callers_in_all_rules(&key)?;
+        let Some(first) = callers.first() else { return Err(bad_request(HINT)) };
+        // Before the block, which is kept about any caller, also about one that does not exist.
+        let was_seen = self.is_seen_in_any(&callers).await;
+        if first.names_unhashed_user() && !was_seen {
             return Err(bad_request(NO_SUCH_USER));
         }
-        let name = key_text(first.key());
+        let name = key_part_texts(first.key()).concat();
         let (mut done, mut skipped) = (Vec::new(), Vec::new());
         for caller in &callers {
             match change_block(caller, block).await {
                 Ok(true) => done.push(caller.rule().name.to_string()),
                 Ok(false) => {}
-                Err(reason) => skipped.push((caller.rule().name.to_string(), reason)),
+                Err(reason) => skipped.push((caller.rule().name.to_string(), reason.into())),
             }
         }
-        skipped.extend(others.iter().map(|rule| (rule.to_string(), OTHER_PARTS)));
+        let reason = |RuleLeftOut { rule, reason }: RuleLeftOut| (rule.into(), reason.to_string());
+        skipped.extend(left_out.into_iter().map(reason));
         if block.is_some() && done.is_empty() {
             let (rule, reason) = &skipped[0];
             let message = format!("The caller was blocked under no rule. {rule}: {reason}");
@@ -61,6 +61,7 @@ impl ControlPlane {
             skipped.iter().map(|(rule, reason)| json!({ "rule": rule, "reason": reason }));
         let mut report = Map::new();
         report.insert("key".into(), name.into());
+        report.insert("seen".into(), was_seen.into());
         report.insert(done_field.into(), done.into());
         report.insert("skipped".into(), skipped.collect());
         self.add_sharing_status(&mut report, ChangeScope::ThisInstance).await;
@@ -84,9 +85,14 @@ impl ControlPlane {
         self.log_audit(event, by, &fields);
     }
 
+    /// Returns true if the caller is seen under any of the rules. The list of recent callers, which needs no store, comes
+    /// first.
     async fn is_seen_in_any(&self, callers: &[ServerCaller<'_>]) -> bool {
+        if callers.iter().any(|caller| self.is_recent(caller)) {
+            return true;
+        }
         for caller in callers {
-            if self.is_seen(caller, &caller.report().await) {
+            if caller.report().await.is_kept {
                 return true;
             }
         }
@@ -125,14 +131,4 @@ fn read_block(body: &[u8]) -> Result<Option<Duration>, KeyRequestError> {
         }
         _ => Err(bad_request(HINT)),
     }
-}
-
-/// The error if no rule counts by the fact alone.
-fn no_rule(others: &[Box<str>]) -> KeyRequestError {
-    let message = match others {
-        [] => "No rule counts by this key: name the fact as in the rules' `key`, such as user=42."
-            .into(),
-        [rule, ..] => format!("No rule counts by this fact alone. {rule}: {OTHER_PARTS}."),
-    };
-    KeyRequestError::of(StatusCode::NOT_FOUND, &message)
 }

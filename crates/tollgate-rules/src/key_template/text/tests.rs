@@ -1,5 +1,6 @@
 use super::*;
 use crate::facts::Facts;
+use crate::identify::UserSource;
 use crate::key_template::KeyFacts;
 use crate::normalized_facts::NormalizedFacts;
 
