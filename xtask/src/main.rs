@@ -14,6 +14,7 @@ mod pictures;
 mod programs;
 mod publish;
 mod release;
+mod single_programs;
 mod tally;
 mod test;
 

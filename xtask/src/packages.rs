@@ -4,6 +4,7 @@
 //! fetched at most once, and not at all when everything is there.
 
 use crate::invocation::Invocation;
+use crate::single_programs;
 
 /// A program the tests start.
 struct RequiredProgram {
@@ -50,7 +51,8 @@ const BENCHMARK_PROGRAMS: &[RequiredProgram] = &[
 
 /// Installs missing programs of the tests. Returns true if nothing is missing afterwards.
 pub(crate) fn install() -> bool {
-    install_missing(REQUIRED_PROGRAMS)
+    let installed = install_missing(REQUIRED_PROGRAMS);
+    single_programs::install() && installed
 }
 
 /// Installs missing proxies of benchmarks. Returns true if nothing is missing afterwards.
@@ -104,7 +106,7 @@ fn answers(probe: &str, folder: &str) -> bool {
 }
 
 /// The prefix that runs a command as root; `None` if that is not possible.
-fn root_prefix() -> Option<&'static str> {
+pub(crate) fn root_prefix() -> Option<&'static str> {
     let may_install = Invocation::new("test -w /var/lib/dpkg/status").probe();
     match (may_install, Invocation::new("sudo --version").probe()) {
         (true, _) => Some(""),

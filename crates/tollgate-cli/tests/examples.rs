@@ -76,7 +76,7 @@ const FOLDERS: &[(&str, Option<&str>)] = &[
     ("envoy", Some("tests/proxies/envoy.rs")),
     ("gateway", Some("tests/gateway/front.rs")),
     ("nginx", Some("tests/proxies/nginx.rs")),
-    ("prometheus", None),
+    ("prometheus", Some("tests/server/alerts.rs")),
     ("routing", Some("tests/proxies/routing.rs")),
     ("rules", Some("tests/examples.rs")),
     ("scenarios", Some("tests/scenarios.rs")),

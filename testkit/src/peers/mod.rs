@@ -50,6 +50,13 @@ pub fn nginx() -> PathBuf {
     program("nginx", std::env::split_paths(&path).chain(["/usr/sbin".into()]))
 }
 
+/// The program `promtool` of Prometheus, from the `PATH` or from `target/peers`.
+#[must_use]
+pub fn promtool() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    program("promtool", std::env::split_paths(&path).chain([path_of("promtool")]))
+}
+
 /// The first of these folders that has it.
 fn program(name: &str, folders: impl Iterator<Item = PathBuf>) -> PathBuf {
     let found = folders.map(|folder| folder.join(name)).find(|place| place.is_file());
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn every_peer_is_installed() {
         let folders = [python_path(), applications_path(), node_path()];
-        for place in [envoy(), caddy(), traefik(), nginx()].into_iter().chain(folders) {
+        for place in [envoy(), caddy(), traefik(), nginx(), promtool()].into_iter().chain(folders) {
             assert!(place.is_absolute(), "{}", place.display());
         }
     }

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod alerts;
 mod callers;
 mod candidate;
 mod check;
