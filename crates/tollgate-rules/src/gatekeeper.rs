@@ -216,7 +216,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         self.rules.store(Arc::new(rules));
         self.store.limits_changed();
-        self.waiting.free_all();
+        self.waiting.rules_changed(&self.rules(), self.now());
         changes
     }
 
@@ -234,7 +234,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         overrides.change(changed, &rules, now);
         self.rules.store(Arc::new(overrides.applied_to(&rules)));
         self.store.limits_changed();
-        self.waiting.free_all();
+        self.waiting.rules_changed(&self.rules(), now);
         Ok(done)
     }
 

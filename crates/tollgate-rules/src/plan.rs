@@ -244,6 +244,11 @@ impl<'a> RequestPlan<'a> {
         !self.cannot_wait && !self.peek_only && self.queue_limits().next().is_some()
     }
 
+    /// The name of the caller's tier.
+    pub(crate) fn tier_name(&self) -> Option<&str> {
+        self.rules.tier_name(self.tier?)
+    }
+
     /// The enforced limits that delay requests, by index.
     pub(crate) fn queue_limits(&self) -> impl Iterator<Item = (usize, &PlannedLimit<'a>)> {
         self.limits.iter().enumerate().filter(|(_, planned)| {

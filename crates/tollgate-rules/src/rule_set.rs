@@ -396,6 +396,11 @@ impl RuleSet {
         self.indexed(number).name_hash
     }
 
+    /// The numbers of the rules, by the hash of their name.
+    pub(crate) fn numbers_by_name_hash(&self) -> HashMap<u64, u32> {
+        self.base.rules.iter().map(|one| one.name_hash).zip(0..).collect()
+    }
+
     pub(crate) fn tally_of(&self, number: u32) -> &Tally {
         &self.indexed(number).tally
     }
@@ -519,6 +524,11 @@ impl RuleSet {
     /// The place of a tier in the rules' lists of limits.
     pub(crate) fn tier_index(&self, tier: Option<&str>) -> Option<usize> {
         self.base.tiers.get(tier?).copied()
+    }
+
+    /// The name of the tier of this index.
+    pub(crate) fn tier_name(&self, tier: usize) -> Option<&str> {
+        self.base.tiers.iter().find(|(_, index)| **index == tier).map(|(name, _)| &**name)
     }
 
     /// Returns true if no rule applies to this caller.

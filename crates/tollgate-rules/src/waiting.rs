@@ -16,6 +16,7 @@
 //! bottleneck_queues.rs the queues, and who may try
 //! decision_watch.rs    clients that leave while a store decides
 //! departures.rs        admitted requests that a limit with `queue: true` delays
+//! line_pace.rs         their pace when the limit changes
 //! unread_body.rs       the look at a request before its body is read
 //! wait_budget.rs        who would wait in vain
 //! wait_tally.rs        counts by rule
@@ -26,6 +27,7 @@ mod bottleneck_queues;
 mod decision_watch;
 mod departures;
 mod head_timer;
+mod line_pace;
 mod unread_body;
 mod wait_budget;
 mod wait_tally;
@@ -37,11 +39,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tollgate::queue::FlowKey;
-use tollgate::{KeyBuf, Limit};
+use tollgate::{KeyBuf, Limit, Micros};
 
 use bottleneck_queues::BottleneckQueues;
 pub(crate) use decision_watch::DecisionWatch;
 use departures::DepartureLines;
+
+use crate::rule_set::RuleSet;
 
 pub use admission::PatienceFn;
 pub use bottleneck_queues::WAITING_MAX;
@@ -94,12 +98,13 @@ impl WaitingTables {
         }
     }
 
-    /// Lets the heads of all queues try again, because rules have changed.
+    /// Lets the heads of all queues try again, and all lines follow their limits, because rules have changed.
     #[cold]
-    pub(crate) fn free_all(&self) {
+    pub(crate) fn rules_changed(&self, rules: &RuleSet, now: Micros) {
         if self.queues.anybody_waits() {
             self.queues.free_all();
         }
+        self.lines.follow_rules(rules, now);
     }
 
     /// Lets the head of a limit's queue try again, because units were given back.

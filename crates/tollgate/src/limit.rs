@@ -276,6 +276,19 @@ impl Limit {
         Wait::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
+    /// The time in which this limit lets as much pass as `other` does in `wait`, rounded up.
+    pub fn wait_converted(&self, other: &Limit, wait: Wait) -> Wait {
+        let Some(wait_us) = wait.as_micros() else { return wait };
+        let (from, to) = (&other.bucket, &self.bucket);
+        let ticks = u128::from(wait_us) * u128::from(from.drain);
+        let per_micro = u128::from(from.unit) * u128::from(to.drain);
+        let micros = match ticks.checked_mul(to.unit.into()) {
+            Some(ticks) => ticks.div_ceil(per_micro),
+            None => ticks.div_ceil(per_micro).saturating_mul(to.unit.into()),
+        };
+        Wait::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
     /// Ticks that pass in a microsecond. A bucket counts its debt in ticks: see
     /// [`token_bucket`](crate::algorithm::token_bucket).
     pub fn drain(&self) -> u64 {
@@ -376,6 +389,31 @@ mod tests {
     use super::*;
 
     const YEAR: Duration = Duration::from_secs(31_557_600);
+
+    #[test]
+    fn waits_are_converted_by_the_rates_and_rounded_up() {
+        // new limit, old limit, a wait under the old one, and under the new one
+        let cases = [
+            ("10/second", "1/second", 1_000_000, 100_000),
+            ("1/second", "10/second", 100_000, 1_000_000),
+            ("6000/minute", "60/minute", 2_500_001, 25_001),
+            ("3/second", "1/second", 1, 1),
+            ("1/second", "3/second", 333_333, 999_999),
+            ("1/second", "1/second", 0, 0),
+        ];
+        for (new, old, wait, expected) in cases {
+            let [new, old]: [Limit; 2] = [new, old].map(|text| text.parse().unwrap());
+            let converted = new.wait_converted(&old, Wait::from_micros(wait));
+            assert_eq!(converted.as_micros(), Some(expected), "{new} {old} {wait}");
+            assert_eq!(new.wait_converted(&old, Wait::NEVER), Wait::NEVER);
+        }
+        // Numbers at the edge are no overflow.
+        let slow = Limit::per(1, YEAR * 100).build().unwrap();
+        let fast: Limit = "1000000/second".parse().unwrap();
+        let longest = Wait::from_micros(crate::time::MAX_EXACT);
+        assert!(slow.wait_converted(&fast, longest) >= longest);
+        assert_eq!(fast.wait_converted(&slow, longest).as_micros(), Some(3));
+    }
 
     #[test]
     fn a_share_is_rounded_up_and_keeps_the_identity() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tollgate::queue::{QueueBounds, QueuedCost, Weight};
 use tollgate::{Act, Clock, Decision, Now, Outcome, Refusal, Wait};
 
-use super::departures::{Departure, PassedQueue, PassedQueues};
+use super::departures::{Departure, LineNewcomer, PassedQueue, PassedQueues};
+use super::line_pace::LineOwner;
 use super::waiting_request::{
     Obstacle, ObstacleKind, QueuePlace, QueueShare, RefusedWait, TurnEnd,
 };
@@ -357,7 +358,23 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let tally = plan.rules().wait_tally_of(planned.limit_ref.rule);
         let slowest = queues.remove(slowest);
         let times = (now.instant(), !self.answers_at_once());
-        let joined = Departure::join(&self.waiting, tally, (slowest, queues), patience, times);
+        let owner = || LineOwner {
+            rule: plan.rules().name_hash_of(planned.limit_ref.rule),
+            caller: plan.caller(planned).clone(),
+            tier: plan.tier_name().map(Box::from),
+            limit: Arc::clone(plan.shared_limit(planned)),
+        };
+        let newcomer = LineNewcomer {
+            slowest,
+            others: queues,
+            limit: (plan.shared_limit(planned), planned.cost),
+            owner: &owner,
+        };
+        let joined = Departure::join(&self.waiting, tally, newcomer, patience, times);
+        let live = self.rules();
+        if !std::ptr::eq(&**live, plan.rules()) {
+            self.waiting.lines.follow_rules_at(slowest.bottleneck, &live, now.instant());
+        }
         joined.map_err(|wait| Obstacle {
             bottleneck: Some(slowest.bottleneck),
             kind: ObstacleKind::Limit(wait),

@@ -19,9 +19,10 @@ use std::task::{Poll, Waker};
 use arrayvec::ArrayVec;
 use tollgate::decision::MAX_LIMITS;
 use tollgate::queue::{DepartureLine, LineTicket};
-use tollgate::{Clock, Micros, Wait};
+use tollgate::{Clock, Limit, Micros, Wait};
 
 use super::head_timer::HeadTimer;
+use super::line_pace::{LineOwner, LineRequest};
 use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
 
 /// The most requests in one line. Each holds a reservation, and there are not more of these.
@@ -38,10 +39,10 @@ pub(super) struct DepartureLines {
 }
 
 #[derive(Debug, Default)]
-struct LineTable {
+pub(super) struct LineTable {
     /// A line exists while somebody waits in it, and until the last departure has had its interval. Bound: the
     /// reservations of requests that wait, and the keys of those that departed within their interval.
-    lines: HashMap<BottleneckId, KeyLine>,
+    pub(super) lines: HashMap<BottleneckId, KeyLine>,
     /// Lines that were left empty, by the instant from which they are not needed. Bound: as many as lines.
     idle: BinaryHeap<Reverse<(Micros, BottleneckId)>>,
     opened: u64,
@@ -51,10 +52,12 @@ struct LineTable {
 
 /// The line of one key.
 #[derive(Debug)]
-struct KeyLine {
+pub(super) struct KeyLine {
     /// The number of the line: a key may have had others before.
     number: u64,
-    line: DepartureLine<Option<Waker>>,
+    pub(super) line: DepartureLine<LineRequest>,
+    /// The limit that paces the line, once somebody stands in it.
+    pub(super) owner: Option<Box<LineOwner>>,
     /// True if the line is in the list of idle ones.
     is_listed: bool,
 }
@@ -69,6 +72,18 @@ pub(super) struct PassedQueue {
     pub(super) delay: Wait,
     /// The longest delay: the capacity of the queue.
     pub(super) delay_max: Wait,
+}
+
+/// A request that joins a line.
+pub(super) struct LineNewcomer<'a> {
+    /// The queue that delays it longest.
+    pub(super) slowest: PassedQueue,
+    /// The others that it passes.
+    pub(super) others: PassedQueues,
+    /// The limit of the slowest, and the units that the request takes of it.
+    pub(super) limit: (&'a Arc<Limit>, u64),
+    /// Tells whose limit it is.
+    pub(super) owner: &'a dyn Fn() -> LineOwner,
 }
 
 /// The queues that a request passes. Bound: the limits of a decision.
@@ -108,7 +123,7 @@ impl DepartureLines {
     }
 
     /// A panic under the lock leaves at worst one place that nobody takes.
-    fn table(&self) -> MutexGuard<'_, LineTable> {
+    pub(super) fn table(&self) -> MutexGuard<'_, LineTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,10 +135,11 @@ impl Departure {
     pub(super) fn join(
         tables: &Arc<WaitingTables>,
         tally: &Arc<WaitTally>,
-        (slowest, others): (PassedQueue, PassedQueues),
+        newcomer: LineNewcomer<'_>,
         patience: impl FnOnce() -> Wait,
         (now, records): (Micros, bool),
     ) -> Result<Option<Departure>, Wait> {
+        let LineNewcomer { slowest, others, limit, owner } = newcomer;
         let mut table = tables.lines.table();
         table.drop_idle(now);
         let others_free = others.iter().map(|other| table.free_at(other.bottleneck)).max();
@@ -135,7 +151,11 @@ impl Departure {
             return Ok(None);
         }
         let one = table.line(slowest.bottleneck);
-        let Ok(joined) = one.line.join(scheduled, slowest.interval, None) else {
+        let moved_up = one.follow_newcomer(limit.0, owner, now);
+        let request = LineRequest::new(limit);
+        let Ok(joined) = one.line.join(scheduled, slowest.interval, request) else {
+            drop(table);
+            moved_up.into_iter().for_each(Waker::wake);
             return Err(slowest.delay_max);
         };
         // Timers are late at times, and the schedule of the store does not know. One interval of the capacity is
@@ -149,12 +169,15 @@ impl Departure {
             one.line.leave(joined.ticket);
             table.list_if_empty(slowest.bottleneck);
             tables.lines.in_use.store(true, Ordering::Relaxed);
+            drop(table);
+            moved_up.into_iter().for_each(Waker::wake);
             return Err(wait);
         }
         let number = one.number;
         table.standing += 1;
         tables.lines.in_use.store(true, Ordering::Relaxed);
         drop(table);
+        moved_up.into_iter().for_each(Waker::wake);
         tally.begin();
         Ok(Some(Departure {
             tables: Arc::clone(tables),
@@ -205,14 +228,18 @@ impl Departure {
         let at = match one.line.head() {
             Some((head, at)) if head == self.ticket => at.max(others_free.unwrap_or_default()),
             _ => match one.line.get_mut(self.ticket) {
-                Some(kept) => {
-                    *kept = Some(waker.clone());
+                Some(request) => {
+                    request.waker = Some(waker.clone());
                     return LineStep::Wait;
                 }
                 None => return LineStep::Go,
             },
         };
         if now < at {
+            // A higher rate moves it up.
+            if let Some(request) = one.line.get_mut(self.ticket) {
+                request.waker = Some(waker.clone());
+            }
             return LineStep::LookAgain(at);
         }
         one.line.depart(now);
@@ -259,7 +286,8 @@ impl LineTable {
         let opened = &mut self.opened;
         self.lines.entry(bottleneck).or_insert_with(|| {
             *opened += 1;
-            KeyLine { number: *opened, line: DepartureLine::new(PLACES_MAX), is_listed: false }
+            let line = DepartureLine::new(PLACES_MAX);
+            KeyLine { number: *opened, line, owner: None, is_listed: false }
         })
     }
 
@@ -329,8 +357,8 @@ impl LineTable {
 }
 
 impl KeyLine {
-    fn take_head_waker(&mut self) -> Option<Waker> {
+    pub(super) fn take_head_waker(&mut self) -> Option<Waker> {
         let (ticket, _) = self.line.head()?;
-        self.line.get_mut(ticket)?.take()
+        self.line.get_mut(ticket)?.waker.take()
     }
 }

@@ -4,6 +4,8 @@
 mod adaptive;
 #[cfg(feature = "rules")]
 mod bottlenecks;
+#[cfg(feature = "rules")]
+mod changed_pace;
 mod charges;
 mod exempt;
 #[cfg(feature = "rules")]

@@ -16,10 +16,10 @@ use crate::layer::rules::{DelayedMemoryStore, rules};
 use crate::layer::virtual_time::VirtualRuntime;
 
 /// Numbers that look random and are the same every time.
-struct PseudoRandom(u64);
+pub(super) struct PseudoRandom(pub(super) u64);
 
 impl PseudoRandom {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
@@ -27,25 +27,28 @@ impl PseudoRandom {
 }
 
 /// Clients behind a layer with a queue, and when their requests reached the service.
-struct ShapedScene<S: InfallibleStore = MemoryStore> {
-    runtime: VirtualRuntime,
-    gatekeeper: Arc<Gatekeeper<S, SharedManualClock>>,
+pub(super) struct ShapedScene<S: InfallibleStore = MemoryStore> {
+    pub(super) runtime: VirtualRuntime,
+    pub(super) gatekeeper: Arc<Gatekeeper<S, SharedManualClock>>,
     service: RateLimit<HelloService>,
     /// The number and the instant of each request that reached the service.
-    arrivals: Arc<Mutex<Vec<(usize, Micros)>>>,
+    pub(super) arrivals: Arc<Mutex<Vec<(usize, Micros)>>>,
     /// The status of each request, and how long it waited.
     answers: Arc<Mutex<Vec<(usize, u16, Wait)>>>,
     sent: usize,
 }
 
 impl ShapedScene {
-    fn new(text: &str, lateness: impl Fn() -> Wait + Send + Sync + 'static) -> ShapedScene {
+    pub(super) fn new(
+        text: &str,
+        lateness: impl Fn() -> Wait + Send + Sync + 'static,
+    ) -> ShapedScene {
         ShapedScene::over(MemoryStore::new(10_000), text, lateness)
     }
 }
 
 impl<S: InfallibleStore + 'static> ShapedScene<S> {
-    fn over(
+    pub(super) fn over(
         store: S,
         text: &str,
         lateness: impl Fn() -> Wait + Send + Sync + 'static,
@@ -66,13 +69,13 @@ impl<S: InfallibleStore + 'static> ShapedScene<S> {
     }
 
     /// Sends a request now, and runs it until it waits; returns its task.
-    fn send(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
+    pub(super) fn send(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
         let task = self.begin(path, fields);
         self.runtime.run_woken();
         task
     }
 
-    fn begin(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
+    pub(super) fn begin(&mut self, path: &str, fields: &[(&'static str, &str)]) -> usize {
         let (number, begun) = (self.sent, self.runtime.clock().now());
         self.sent += 1;
         let mut request = with("192.0.2.1", fields);
@@ -87,14 +90,14 @@ impl<S: InfallibleStore + 'static> ShapedScene<S> {
         })
     }
 
-    fn statuses(&self) -> Vec<u16> {
+    pub(super) fn statuses(&self) -> Vec<u16> {
         let mut answers = self.answers.lock().unwrap().clone();
         answers.sort_unstable();
         answers.into_iter().map(|(_, status, _)| status).collect()
     }
 
     /// Instants at which requests reached the service, in milliseconds after noon.
-    fn arrivals_ms(&self) -> Vec<u64> {
+    pub(super) fn arrivals_ms(&self) -> Vec<u64> {
         let noon = Micros::from_secs(crate::layer::harness::NOON_S);
         let arrivals = self.arrivals.lock().unwrap();
         arrivals.iter().map(|(_, at)| noon.until(*at).as_micros().unwrap() / 1_000).collect()

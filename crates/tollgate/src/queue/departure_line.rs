@@ -22,12 +22,15 @@
 //! get theirs when they become the head. Only joining takes longer, if others have joined that are
 //! scheduled later: as long as there are such.
 
+mod pace;
+
 use std::error::Error;
 use std::fmt;
 
 use super::index_list::{IndexList, ListLinks};
 use super::slab::Slab;
 use crate::time::{MAX_EXACT, Micros, Wait};
+pub use pace::LineTimes;
 
 /// The delayed requests of one key, in the order of their schedule.
 ///

@@ -14,7 +14,7 @@ mod index_list;
 mod slab;
 
 pub use adaptive_concurrency::AdaptiveConcurrency;
-pub use departure_line::{DepartureLine, JoinedLine, LineFull, LineTicket};
+pub use departure_line::{DepartureLine, JoinedLine, LineFull, LineTicket, LineTimes};
 pub use fair_queue::{
     FairQueue, FairTicket, FlowKey, QueueBound, QueueBounds, QueueFull, QueuedCost, QueuedItem,
     WaiterAhead, Weight,
