@@ -103,7 +103,9 @@ impl KeyLine {
             return None;
         }
         owner.limit = Arc::clone(limit);
-        self.line.change_pace(now, |request, times| request.follow(limit, times));
+        // As of the instant from which the store counts by these numbers: newcomers are scheduled behind the others then.
+        let since = limit.numbers_since().map_or(now, |since| since.min(now));
+        self.line.change_pace(since, |request, times| request.follow(limit, times));
         self.take_head_waker()
     }
 }
