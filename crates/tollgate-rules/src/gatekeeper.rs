@@ -217,6 +217,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         self.rules.store(Arc::new(rules));
         self.store.limits_changed();
         self.waiting.rules_changed(&self.rules(), self.now());
+        // An override changes nothing but limits, for all who wait at one place.
+        self.waiting.wake_all();
         changes
     }
 

@@ -80,6 +80,14 @@ impl WaitingTables {
         self.queues.len() + self.lines.len()
     }
 
+    /// Lets everybody find out what it waits for by new rules.
+    #[cold]
+    pub(crate) fn wake_all(&self) {
+        if self.queues.anybody_waits() {
+            self.queues.wake_all();
+        }
+    }
+
     /// The bottleneck of a limit and the key that it counts.
     fn limit(&self, limit: &Limit, key: &KeyBuf) -> BottleneckId {
         BottleneckId(self.secret.hash_one((limit.id(), key)))

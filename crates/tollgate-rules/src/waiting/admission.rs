@@ -91,11 +91,20 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         sleep: &TurnSleepFn,
     ) -> Result<ReservationAnswer, WaitingRequest> {
         let WaitingRequest { rules, mut place } = queued;
+        // By the rules that it waits under now, it may have to wait elsewhere.
+        let mut moves = place.rejudged && !self.waits_at(&rules, &place, ask);
         loop {
-            let turn = place.turn(self.clock(), sleep).await;
+            let is_in_force = || Arc::ptr_eq(&self.rules(), &rules);
+            let turn = match std::mem::take(&mut moves) {
+                true => TurnEnd::Move,
+                false => place.turn(self.clock(), sleep, is_in_force).await,
+            };
             let live = self.rules();
-            if matches!(turn, TurnEnd::Try) && !Arc::ptr_eq(&live, &rules) {
-                place.postpone_try(self.now());
+            if matches!(turn, TurnEnd::Try | TurnEnd::Rejudge) && !Arc::ptr_eq(&live, &rules) {
+                if matches!(turn, TurnEnd::Try) {
+                    place.postpone_try(self.now());
+                }
+                place.rejudged = true;
                 return Err(WaitingRequest { rules: RulesVersion::into_inner(live), place });
             }
             drop(live);
@@ -106,6 +115,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 Err(waits_on) => place = waits_on,
             }
         }
+    }
+
+    /// Returns true if a request is bounded by what it waits for.
+    fn waits_at(&self, rules: &Arc<RuleSet>, place: &QueuePlace, ask: &Ask<'_>) -> bool {
+        let plan = RequestPlan::new(rules, ask, self.now());
+        let at = Some(place.bottleneck());
+        let limit = self.limit_at(&plan, at).map(|index| plan.limits[index].enforcement);
+        limit == Some(Enforcement::Enforced)
+            || self.reservations.possible_refusals(&plan).any(|one| one.bottleneck == at)
     }
 
     /// Decides at the end of a wait for a turn. `Err` if the request has to wait on.
@@ -123,23 +141,28 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan.is_attempt = true;
         let (outcome, reason): RefusedWait = match turn {
             TurnEnd::Gone => place.loss(now.instant()),
-            TurnEnd::Try => match self.try_plan_in_turn(&plan, &place, ask, settles, now).await {
-                Ok(admitted) => {
-                    let patience = place.patience_left(now.instant());
-                    place.admitted(now.instant());
-                    let answer = self.line_up((&mut plan, ask), admitted, || patience, now).await;
-                    return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
+            // The rules have changed back meanwhile.
+            TurnEnd::Rejudge => return Err(place),
+            TurnEnd::Try | TurnEnd::Move => {
+                match self.try_at((turn, &mut plan, &place), ask, settles, now).await {
+                    Ok(admitted) => {
+                        let patience = place.patience_left(now.instant());
+                        place.admitted(now.instant());
+                        let answer =
+                            self.line_up((&mut plan, ask), admitted, || patience, now).await;
+                        return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
+                    }
+                    // By rules that have replaced those of the wait it may have to be refused at once.
+                    Err(obstacle) if plan.fair().is_none() => {
+                        place.obstacle = obstacle;
+                        (WaitOutcome::Refused, None)
+                    }
+                    Err(obstacle) => match place.wait_on(obstacle, now.instant()) {
+                        Ok(()) => return Err(place),
+                        Err(refused) => refused,
+                    },
                 }
-                // By rules that have replaced those of the wait it may have to be refused at once.
-                Err(obstacle) if plan.fair().is_none() => {
-                    place.obstacle = obstacle;
-                    (WaitOutcome::Refused, None)
-                }
-                Err(obstacle) => match place.wait_on(obstacle, now.instant()) {
-                    Ok(()) => return Err(place),
-                    Err(refused) => refused,
-                },
-            },
+            }
         };
         let obstacle = place.obstacle;
         // Its place is free before the store answers.
@@ -163,6 +186,20 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         }
         let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
         self.take_units(plan, held, ask, now).await
+    }
+
+    /// Tries to admit a request at the end of a wait, as a newcomer if it has waited at the wrong place.
+    async fn try_at(
+        &self,
+        (turn, plan, place): (TurnEnd, &mut RequestPlan<'_>, &QueuePlace),
+        ask: &Ask<'_>,
+        settles: bool,
+        now: Now<'_>,
+    ) -> Result<PlanAdmission, Obstacle> {
+        match turn {
+            TurnEnd::Move => self.try_plan(plan, ask, settles, now).await,
+            _ => self.try_plan_in_turn(plan, place, ask, settles, now).await,
+        }
     }
 
     /// Tries to admit a request whose turn it is. It does not overtake those who wait at later bottlenecks either. A refusal

@@ -111,6 +111,10 @@ pub(super) struct QueueShare {
 pub(super) enum TurnEnd {
     /// It is its turn: the request asks the store, and reports the result.
     Try,
+    /// The rules have changed: the request may have to wait elsewhere.
+    Rejudge,
+    /// It waits here for nothing by new rules: it tries as a newcomer.
+    Move,
     /// The request has lost its place.
     Gone,
 }
@@ -125,6 +129,8 @@ pub(super) struct QueuePlace {
     deadline: Micros,
     /// The instant until which the client waits, also for a delay that follows.
     patient_until: Micros,
+    /// True if the rules have been replaced since it joined: it may have to wait elsewhere.
+    pub(super) rejudged: bool,
     /// The last reason why it could not go on.
     pub(super) obstacle: Obstacle,
     /// The end of the wait; a client that leaves if nothing else ended it.
@@ -161,6 +167,7 @@ impl QueuePlace {
             arrived: now,
             deadline,
             patient_until: deadline,
+            rejudged: false,
             obstacle,
             end: (WaitOutcome::Left, Wait::ZERO),
         })
@@ -182,8 +189,13 @@ impl QueuePlace {
         now.until(self.patient_until)
     }
 
-    /// Waits until the request may try, or has lost its place.
-    pub(super) async fn turn(&self, clock: &impl Clock, sleep: &TurnSleepFn) -> TurnEnd {
+    /// Waits until the request may try, has lost its place, or waits by rules that are not in force any more.
+    pub(super) async fn turn(
+        &self,
+        clock: &impl Clock,
+        sleep: &TurnSleepFn,
+        is_in_force: impl Fn() -> bool,
+    ) -> TurnEnd {
         // Only the next one of a queue has a timer.
         let mut timer = HeadTimer::default();
         poll_fn(|context| {
@@ -194,7 +206,10 @@ impl QueuePlace {
                     QueueStep::Gone => return Poll::Ready(TurnEnd::Gone),
                     QueueStep::Sleep => {
                         timer.clear();
-                        return Poll::Pending;
+                        return match is_in_force() {
+                            true => Poll::Pending,
+                            false => Poll::Ready(TurnEnd::Rejudge),
+                        };
                     }
                     QueueStep::LookAgain(at) => at,
                 };

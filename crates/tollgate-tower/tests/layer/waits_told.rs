@@ -15,9 +15,13 @@ use crate::layer::rules::rules;
 type Told = Arc<Mutex<String>>;
 
 fn send(scene: &mut FairScene<MemoryStore>, user: &str) -> Told {
+    send_to(scene, "/cost/1", user)
+}
+
+fn send_to(scene: &mut FairScene<MemoryStore>, path: &str, user: &str) -> Told {
     let (mut service, told) = (scene.service.clone(), Told::default());
     let mut request = with("10.0.0.1", &[("x-user-id", user)]);
-    *request.uri_mut() = "/cost/1".parse().unwrap();
+    *request.uri_mut() = path.parse().unwrap();
     let answered = Arc::clone(&told);
     scene.runtime.spawn(async move {
         let Ok(response) = service.call(request).await;
@@ -133,5 +137,28 @@ fn an_override_that_ends_counts_within_a_second() {
     assert_eq!(told(&all), ["200", "", ""]);
     scene.runtime.run(Duration::from_millis(1_200));
     assert_eq!(told(&all), ["200", "200", "200"]);
+    scene.end();
+}
+
+#[test]
+fn new_rules_let_a_request_go_on_that_waits_behind_one_who_stays() {
+    let text = |path: &str| {
+        format!(
+            "{IDENTIFY}
+rules:
+  - {{ name: all, match: {{ path: '{path}' }}, key: global, limits: [6/minute burst 1] }}
+  - {{ name: each, key: '{{user}}', fair: {{ wait: 1h, per_key: 10, total: 30 }} }}
+"
+        )
+    };
+    let mut scene = scene(&text("/{*rest}"));
+    let mut all = vec![send(&mut scene, "a")];
+    for _ in 0..2 {
+        all.extend(["/cost/1", "/cost/2"].map(|path| send_to(&mut scene, path, "b")));
+    }
+    assert_eq!(told(&all), ["200", "", "", "", ""]);
+    scene.gatekeeper.replace(rules(&text("/cost/1")));
+    scene.runtime.run(Duration::from_millis(40));
+    assert_eq!(told(&all), ["200", "", "200", "", "200"]);
     scene.end();
 }

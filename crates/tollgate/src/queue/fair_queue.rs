@@ -314,6 +314,11 @@ impl<T> FairQueue<T> {
         self.holds(ticket).then(|| &mut self.waiters[ticket.index].item)
     }
 
+    /// The items of all waiters, in no order.
+    pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.waiters.entries_mut().map(|waiter| &mut waiter.item)
+    }
+
     fn holds(&self, ticket: FairTicket) -> bool {
         self.waiters.holds(ticket.index, ticket.generation)
     }

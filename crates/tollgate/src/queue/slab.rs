@@ -55,6 +55,14 @@ impl<E> Slab<E> {
         index
     }
 
+    /// All entries, in no order.
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut E> {
+        self.places.iter_mut().filter_map(|place| match &mut place.content {
+            SlabContent::Taken(entry) => Some(entry),
+            SlabContent::Free { .. } => None,
+        })
+    }
+
     /// Takes an entry out and frees its place.
     pub(super) fn remove(&mut self, index: u32) -> E {
         let place = &mut self.places[index as usize];
