@@ -29,6 +29,7 @@ mod many_requests;
 mod metering;
 mod model;
 mod reference;
+mod skewed_instants;
 mod sources;
 mod spoofing;
 mod work;

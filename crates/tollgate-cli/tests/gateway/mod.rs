@@ -24,6 +24,7 @@ mod load;
 mod mutations;
 mod outages;
 mod preflights;
+mod raised_queues;
 mod request_bodies;
 mod restarts;
 mod shaping;

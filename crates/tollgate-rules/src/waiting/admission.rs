@@ -144,10 +144,14 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             // The rules have changed back meanwhile.
             TurnEnd::Rejudge => return Err(place),
             TurnEnd::Try | TurnEnd::Move => {
+                let moves = matches!(turn, TurnEnd::Move);
                 match self.try_at((turn, &mut plan, &place), ask, settles, now).await {
                     Ok(admitted) => {
                         let patience = place.patience_left(now.instant());
-                        place.admitted(now.instant());
+                        match moves {
+                            true => place.moved_on(now.instant()),
+                            false => place.admitted(now.instant()),
+                        }
                         let answer =
                             self.line_up((&mut plan, ask), admitted, || patience, now).await;
                         return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
@@ -383,9 +387,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let outcomes = decided.entries.outcomes();
         let queue = |(index, planned): (usize, &PlannedLimit<'_>)| PassedQueue {
             bottleneck: self.limit_bottleneck(plan, index),
-            interval: plan.limit(planned).time_of(planned.cost),
+            limit: Arc::clone(plan.shared_limit(planned)),
+            cost: planned.cost,
             delay: outcomes[index].delay,
-            delay_max: Wait::from_micros(plan.limit(planned).full_refill_us()),
         };
         let mut queues: PassedQueues = plan.queue_limits().map(queue).collect();
         // Reversed, so that of equals the first wins.
@@ -401,19 +405,15 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             tier: plan.tier_name().map(Box::from),
             limit: Arc::clone(plan.shared_limit(planned)),
         };
-        let newcomer = LineNewcomer {
-            slowest,
-            others: queues,
-            limit: (plan.shared_limit(planned), planned.cost),
-            owner: &owner,
-        };
+        let bottleneck = slowest.bottleneck;
+        let newcomer = LineNewcomer { slowest, others: queues, owner: &owner };
         let joined = Departure::join(&self.waiting, tally, newcomer, patience, times);
         let live = self.rules();
         if !std::ptr::eq(&**live, plan.rules()) {
-            self.waiting.lines.follow_rules_at(slowest.bottleneck, &live, now.instant());
+            self.waiting.lines.follow_rules_at(bottleneck, &live, now.instant());
         }
         joined.map_err(|wait| Obstacle {
-            bottleneck: Some(slowest.bottleneck),
+            bottleneck: Some(bottleneck),
             kind: ObstacleKind::Limit(wait),
         })
     }

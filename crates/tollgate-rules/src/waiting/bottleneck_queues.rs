@@ -254,13 +254,14 @@ impl BottleneckQueues {
         }
     }
 
-    /// Wakes everybody who waits: new rules may have changed what a request waits for.
+    /// Wakes everybody who waits, in the order in which they may have to wait elsewhere: new rules may have changed what a
+    /// request waits for.
     pub(super) fn wake_all(&self) {
         for shard in &self.shards {
             let mut wakers = WakerList::default();
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for one in shard.values_mut() {
-                wakers.0.extend(one.queue.items_mut().filter_map(Option::take));
+                one.queue.visit_items(|waker| wakers.0.extend(waker.take()));
             }
             drop(shard);
         }

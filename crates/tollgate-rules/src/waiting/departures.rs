@@ -46,6 +46,8 @@ pub(super) struct LineTable {
     /// Lines that were left empty, by the instant from which they are not needed. Bound: as many as lines.
     idle: BinaryHeap<Reverse<(Micros, BottleneckId)>>,
     opened: u64,
+    /// The latest instant that anybody has read: the present, or somewhat before.
+    latest: Micros,
     /// Number of requests in all lines.
     standing: usize,
 }
@@ -58,20 +60,33 @@ pub(super) struct KeyLine {
     pub(super) line: DepartureLine<LineRequest>,
     /// The limit that paces the line, once somebody stands in it.
     pub(super) owner: Option<Box<LineOwner>>,
+    /// The instant and the limit of the departure whose interval keeps the head back.
+    pub(super) held_by: Option<(Micros, Arc<Limit>)>,
     /// True if the line is in the list of idle ones.
     is_listed: bool,
 }
 
 /// A limit with a queue that a request passes.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct PassedQueue {
     pub(super) bottleneck: BottleneckId,
-    /// The time that the cost of the request takes.
-    pub(super) interval: Wait,
+    pub(super) limit: Arc<Limit>,
+    /// The units that the request takes of it.
+    pub(super) cost: u64,
     /// The delay that the store gave.
     pub(super) delay: Wait,
+}
+
+impl PassedQueue {
+    /// The time that the cost of the request takes.
+    fn interval(&self) -> Wait {
+        self.limit.time_of(self.cost)
+    }
+
     /// The longest delay: the capacity of the queue.
-    pub(super) delay_max: Wait,
+    fn delay_max(&self) -> Wait {
+        Wait::from_micros(self.limit.full_refill_us())
+    }
 }
 
 /// A request that joins a line.
@@ -80,9 +95,7 @@ pub(super) struct LineNewcomer<'a> {
     pub(super) slowest: PassedQueue,
     /// The others that it passes.
     pub(super) others: PassedQueues,
-    /// The limit of the slowest, and the units that the request takes of it.
-    pub(super) limit: (&'a Arc<Limit>, u64),
-    /// Tells whose limit it is.
+    /// Tells whose limit the slowest is.
     pub(super) owner: &'a dyn Fn() -> LineOwner,
 }
 
@@ -139,11 +152,14 @@ impl Departure {
         patience: impl FnOnce() -> Wait,
         (now, records): (Micros, bool),
     ) -> Result<Option<Departure>, Wait> {
-        let LineNewcomer { slowest, others, limit, owner } = newcomer;
+        let LineNewcomer { slowest, others, owner } = newcomer;
         let mut table = tables.lines.table();
         table.drop_idle(now);
-        let others_free = others.iter().map(|other| table.free_at(other.bottleneck)).max();
-        let others_free = others_free.unwrap_or_default();
+        table.latest = table.latest.max(now);
+        // The clock may have been read before a departure that other threads have recorded since.
+        let present = table.latest;
+        let others_free = table.others_free_at(&others, now);
+        table.release_by(&slowest, now);
         let scheduled = now.after(slowest.delay);
         if scheduled.max(others_free) <= now && table.may_pass(slowest.bottleneck, now) {
             table.pass(others.iter().chain([&slowest]), now, records);
@@ -151,20 +167,20 @@ impl Departure {
             return Ok(None);
         }
         let one = table.line(slowest.bottleneck);
-        let moved_up = one.follow_newcomer(limit.0, owner, now);
-        let request = LineRequest::new(limit);
-        let Ok(joined) = one.line.join(scheduled, slowest.interval, request) else {
+        let moved_up = one.follow_newcomer(&slowest.limit, owner, now);
+        let (interval, delay_max) = (slowest.interval(), slowest.delay_max());
+        let request = LineRequest::new(&slowest.limit, slowest.cost);
+        let Ok(joined) = one.line.join(scheduled, interval, request) else {
             drop(table);
             moved_up.into_iter().for_each(Waker::wake);
-            return Err(slowest.delay_max);
+            return Err(delay_max);
         };
         // Timers are late at times, and the schedule of the store does not know. One interval of the capacity is
         // left for that, so that nobody waits longer than the capacity.
         let departs_at = joined.departs_at.max(others_free);
         let wait = now.until(departs_at);
-        let latest = now.after(slowest.delay_max);
-        let is_late =
-            joined.departs_at > scheduled && joined.departs_at.after(slowest.interval) > latest;
+        let latest = present.min(now.after(delay_max)).after(delay_max);
+        let is_late = joined.departs_at > scheduled && joined.departs_at.after(interval) > latest;
         if is_late || wait > patience() {
             one.line.leave(joined.ticket);
             table.list_if_empty(slowest.bottleneck);
@@ -185,7 +201,7 @@ impl Departure {
             line: slowest.bottleneck,
             number,
             ticket: joined.ticket,
-            others: others.iter().copied().collect(),
+            others: others.into_iter().collect(),
             joined_at: now,
             departs_at,
             end: (WaitOutcome::Left, Wait::ZERO),
@@ -223,10 +239,11 @@ impl Departure {
 
     fn next_step(&self, now: Micros, waker: &Waker) -> LineStep {
         let mut table = self.tables.lines.table();
-        let others_free = self.others.iter().map(|other| table.free_at(other.bottleneck)).max();
+        table.latest = table.latest.max(now);
+        let others_free = table.others_free_at(&self.others, now);
         let Some(one) = table.line_of(self.line, self.number) else { return LineStep::Go };
         let at = match one.line.head() {
-            Some((head, at)) if head == self.ticket => at.max(others_free.unwrap_or_default()),
+            Some((head, at)) if head == self.ticket => at.max(others_free),
             _ => match one.line.get_mut(self.ticket) {
                 Some(request) => {
                     request.waker = Some(waker.clone());
@@ -242,7 +259,7 @@ impl Departure {
             }
             return LineStep::LookAgain(at);
         }
-        one.line.depart(now);
+        one.held_by = one.line.depart(now).map(|departed| (now, departed.into_limit()));
         let next = one.take_head_waker();
         table.standing -= 1;
         table.list_if_empty(self.line);
@@ -287,7 +304,7 @@ impl LineTable {
         self.lines.entry(bottleneck).or_insert_with(|| {
             *opened += 1;
             let line = DepartureLine::new(PLACES_MAX);
-            KeyLine { number: *opened, line, owner: None, is_listed: false }
+            KeyLine { number: *opened, line, owner: None, held_by: None, is_listed: false }
         })
     }
 
@@ -296,9 +313,16 @@ impl LineTable {
         self.lines.get_mut(&bottleneck).filter(|one| one.number == number)
     }
 
-    /// The end of the interval of a key's last departure.
-    fn free_at(&self, bottleneck: BottleneckId) -> Micros {
-        self.lines.get(&bottleneck).map_or(Micros::ZERO, |one| one.line.free_at())
+    /// The instant at which the last departures under all of these limits have had their intervals.
+    fn others_free_at(&mut self, others: &[PassedQueue], now: Micros) -> Micros {
+        others.iter().map(|other| self.release_by(other, now)).max().unwrap_or_default()
+    }
+
+    /// Shortens the interval of a key's last departure to that of a limit with a higher rate. Returns its end.
+    fn release_by(&mut self, queue: &PassedQueue, now: Micros) -> Micros {
+        let Some(one) = self.lines.get_mut(&queue.bottleneck) else { return Micros::ZERO };
+        one.release_by(&queue.limit, now);
+        one.line.free_at()
     }
 
     /// Returns true if a request that the store does not delay may go on: nobody waits, and the last departure has
@@ -322,7 +346,11 @@ impl LineTable {
                 self.line(queue.bottleneck);
             }
             if let Some(one) = self.lines.get_mut(&queue.bottleneck) {
-                one.line.hold_back(now.after(queue.interval));
+                let until = now.after(queue.interval());
+                if until > one.line.free_at() {
+                    one.line.hold_back(until);
+                    one.held_by = Some((now, Arc::clone(&queue.limit)));
+                }
                 self.list_if_empty(queue.bottleneck);
             }
         }

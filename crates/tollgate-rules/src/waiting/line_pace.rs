@@ -38,20 +38,32 @@ pub(super) struct LineOwner {
 /// A period whose length is converted to compare two rates.
 const COMPARED: Wait = Wait::from_micros(1_000_000_000_000);
 
+/// Returns true if the rate of a limit is higher than that of another one.
+fn is_faster(limit: &Limit, other: &Limit) -> bool {
+    limit.wait_converted(other, COMPARED) < COMPARED
+}
+
+/// The instant from which the store counts by the numbers of a limit: newcomers are scheduled behind the others then.
+fn in_force_since(limit: &Limit, now: Micros) -> Micros {
+    limit.numbers_since().map_or(now, |since| since.min(now))
+}
+
 impl LineRequest {
-    pub(super) fn new((limit, cost): (&Arc<Limit>, u64)) -> LineRequest {
+    pub(super) fn new(limit: &Arc<Limit>, cost: u64) -> LineRequest {
         LineRequest { waker: None, limit: Arc::clone(limit), cost }
+    }
+
+    pub(super) fn into_limit(self) -> Arc<Limit> {
+        self.limit
     }
 
     /// The times of the request under a limit, if its rate is higher.
     fn follow(&mut self, limit: &Arc<Limit>, times: LineTimes) -> LineTimes {
-        let convert = |wait| limit.wait_converted(&self.limit, wait);
-        if convert(COMPARED) >= COMPARED {
+        if !is_faster(limit, &self.limit) {
             return times;
         }
         let times = LineTimes {
-            until_due: convert(times.until_due),
-            until_free: convert(times.until_free),
+            until_due: limit.wait_converted(&self.limit, times.until_due),
             interval: limit.time_of(self.cost),
         };
         self.limit = Arc::clone(limit);
@@ -71,7 +83,9 @@ impl LineOwner {
             Some(replaced) => rules.limits_of_override(replaced),
             None => {
                 let tier = rules.tier_index(self.tier.as_deref());
-                rules.rule_at(number).limits.of(tier).0
+                let (limits, own) = rules.rule_at(number).limits.of(tier);
+                let after = (!own).then(|| rules.limits_after_override(number, &self.caller));
+                after.flatten().unwrap_or(limits)
             }
         };
         let queues = || limits.iter().map(|one| &one.limit).filter(|limit| limit.is_queue());
@@ -95,6 +109,18 @@ impl KeyLine {
         self.follow(limit, now)
     }
 
+    /// Shortens the interval of the last departure to that of a limit with a higher rate.
+    pub(super) fn release_by(&mut self, limit: &Arc<Limit>, now: Micros) {
+        let Some((departed_at, held_by)) = &mut self.held_by else { return };
+        if !is_faster(limit, held_by) {
+            return;
+        }
+        let since = in_force_since(limit, now).max(*departed_at);
+        let left = limit.wait_converted(held_by, since.until(self.line.free_at()));
+        self.line.release_at(since.after(left));
+        (*departed_at, *held_by) = (since, Arc::clone(limit));
+    }
+
     /// Lets the line follow a limit. Returns the waker of a head that moved up.
     fn follow(&mut self, limit: &Arc<Limit>, now: Micros) -> Option<Waker> {
         let owner = self.owner.as_mut()?;
@@ -103,8 +129,8 @@ impl KeyLine {
             return None;
         }
         owner.limit = Arc::clone(limit);
-        // As of the instant from which the store counts by these numbers: newcomers are scheduled behind the others then.
-        let since = limit.numbers_since().map_or(now, |since| since.min(now));
+        self.release_by(limit, now);
+        let since = in_force_since(limit, now);
         self.line.change_pace(since, |request, times| request.follow(limit, times));
         self.take_head_waker()
     }

@@ -265,6 +265,11 @@ impl QueuePlace {
         self.end = (WaitOutcome::Admitted, self.arrived.until(now));
     }
 
+    /// Ends the wait of a request that is admitted without a turn here: those behind it find the queue as if it had left.
+    pub(super) fn moved_on(mut self, now: Micros) {
+        self.end = (WaitOutcome::Admitted, self.arrived.until(now));
+    }
+
     /// Ends the wait of a request that is refused.
     pub(super) fn refused(mut self, outcome: WaitOutcome) {
         self.end.0 = outcome;

@@ -108,6 +108,47 @@ fn another_period_moves_up_as_well() {
 }
 
 #[test]
+fn a_higher_rate_shortens_the_interval_of_the_last_departure_although_nobody_waits() {
+    for (name, change) in CHANGES {
+        let mut scene = scene("1/minute");
+        for _ in 0..2 {
+            scene.send("/", &[]);
+        }
+        scene.runtime.run(Duration::from_secs(60));
+        change(&scene, "6000/minute");
+        for _ in 0..2 {
+            scene.send("/", &[]);
+        }
+        scene.runtime.run(Duration::from_millis(100));
+        assert_eq!(scene.arrivals_ms(), [0, 60_000, 60_010, 60_020], "{name}");
+    }
+}
+
+/// A request that others of a faster queue do not wait for keeps its distance from them as well.
+#[test]
+fn a_higher_rate_of_a_queue_that_is_passed_counts_for_those_who_come_then() {
+    let text = |rate: &str| {
+        format!(
+            "
+rules:
+  - {{ name: all, key: global, limits: [{{ rate: {rate}, burst: 50, algorithm: leaky_bucket, queue: true }}] }}
+  - {{ name: slow, match: {{ path: /slow }}, key: '{{ip}}', limits: [{{ rate: 1/minute, burst: 50, algorithm: leaky_bucket, queue: true }}] }}
+"
+        )
+    };
+    let mut scene = ShapedScene::new(&text("2/minute"), || Wait::ZERO);
+    for _ in 0..2 {
+        scene.send("/slow", &[]);
+    }
+    // Nobody ever stood in the line of all when the second departs through it.
+    scene.runtime.run(Duration::from_secs(60));
+    scene.gatekeeper.replace(rules(&text("6000/minute")));
+    scene.send("/", &[]);
+    scene.runtime.run(Duration::from_millis(100));
+    assert_eq!(scene.arrivals_ms(), [0, 60_000, 60_010]);
+}
+
+#[test]
 fn an_override_that_ends_moves_those_up_who_wait_when_the_next_one_comes() {
     let mut scene = scene("6000/minute");
     let fields = json!({ "limits":

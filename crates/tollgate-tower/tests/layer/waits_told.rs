@@ -162,3 +162,47 @@ rules:
     assert_eq!(told(&all), ["200", "", "200", "", "200"]);
     scene.end();
 }
+
+#[test]
+fn those_who_go_on_without_a_turn_cost_their_caller_none() {
+    let text = |path: &str| {
+        format!(
+            "{IDENTIFY}
+rules:
+  - {{ name: all, match: {{ path: '{path}' }}, key: global, limits: [12/minute burst 2],
+      cost: {{ default: 1, /cost/1: 2, /stay/2: 2 }} }}
+  - {{ name: each, key: '{{user}}', fair: {{ wait: 1h, per_key: 10, total: 30 }} }}
+"
+        )
+    };
+    let mut scene = scene(&text("/{*rest}"));
+    let mut all = vec![send(&mut scene, "a")];
+    all.extend(["/go", "/go", "/stay/1"].map(|path| send_to(&mut scene, path, "b")));
+    all.extend(["/stay/2"; 2].map(|path| send_to(&mut scene, path, "c")));
+    scene.gatekeeper.replace(rules(&text("/stay/{number}")));
+    // The request of b is smaller than those of c, and those that went on cost it nothing.
+    for (millis, done) in [(5_100, 4), (10_000, 5), (10_000, 6)] {
+        scene.runtime.run(Duration::from_millis(millis));
+        let expected = [vec!["200"; done], vec![""; 6 - done]].concat();
+        assert_eq!(told(&all), expected);
+    }
+    scene.end();
+}
+
+#[test]
+fn callers_whose_limit_is_replaced_wait_in_their_order() {
+    let text = |limit: &str| shared_limit(limit).replace("wait: 2s", "wait: 1h");
+    let mut scene = scene(&text("limits: [6/minute burst 1]"));
+    let mut all = [(); 4].map(|()| send(&mut scene, "a"));
+    // Who comes next takes the place in memory of the one who leaves.
+    scene.runtime.cancel(1);
+    all[1] = send(&mut scene, "a");
+    // Another period is another limit.
+    scene.gatekeeper.replace(rules(&text("limits: [1/10s burst 1]")));
+    let served = [1, 10_000, 10_000].map(|millis| {
+        scene.runtime.run(Duration::from_millis(millis));
+        all.each_ref().map(|one| one.lock().unwrap().len())
+    });
+    assert_eq!(served, [[3, 0, 3, 0], [3, 0, 3, 3], [3; 4]]);
+    scene.end();
+}

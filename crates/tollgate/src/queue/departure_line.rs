@@ -233,6 +233,11 @@ impl<T> DepartureLine<T> {
         self.free_at = self.free_at.max(until);
     }
 
+    /// Keeps the head back no longer than until `until`, because the interval of the last departure has become shorter.
+    pub fn release_at(&mut self, until: Micros) {
+        self.free_at = self.free_at.min(until);
+    }
+
     /// The end of the interval of the last departure.
     pub fn free_at(&self) -> Micros {
         self.free_at

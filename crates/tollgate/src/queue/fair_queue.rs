@@ -126,6 +126,8 @@ struct Flow {
     key: FlowKey,
     waiters: IndexList,
     len: usize,
+    /// The sum of the strides of its waiters. Fewer than 2^32 of less than 2^95 each are no overflow.
+    strides: u128,
     /// Virtual time at which the service of its head would begin.
     start: u128,
     /// Virtual time at which the service of its head would end: its key in the turns.
@@ -314,11 +316,6 @@ impl<T> FairQueue<T> {
         self.holds(ticket).then(|| &mut self.waiters[ticket.index].item)
     }
 
-    /// The items of all waiters, in no order.
-    pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.waiters.entries_mut().map(|waiter| &mut waiter.item)
-    }
-
     fn holds(&self, ticket: FairTicket) -> bool {
         self.waiters.holds(ticket.index, ticket.generation)
     }
@@ -356,6 +353,7 @@ impl<T> FairQueue<T> {
         waiters.push_back(&mut self.waiters, index, |all, at| &mut all[at].flow_links);
         let expiring = self.expiries.entry(expires_ms).or_insert(IndexList::EMPTY);
         expiring.push_back(&mut self.waiters, index, |all, at| &mut all[at].expiry_links);
+        self.flows[flow].strides += stride;
         let len = self.flows[flow].len + 1;
         self.set_len(flow, len);
         if len == 1 {
@@ -369,6 +367,7 @@ impl<T> FairQueue<T> {
             key,
             waiters: IndexList::EMPTY,
             len: 0,
+            strides: 0,
             start: self.virtual_time,
             tag: 0,
             turn_links: ListLinks::NONE,
@@ -381,7 +380,7 @@ impl<T> FairQueue<T> {
     /// Takes a waiter out of all lists. If it was the head of its flow, the flow gets the turn of
     /// its next waiter, or is forgotten.
     fn take_out(&mut self, index: u32) -> T {
-        let (flow, expires_ms) = (self.waiters[index].flow, self.waiters[index].expires_ms);
+        let QueuedWaiter { flow, stride, expires_ms, .. } = self.waiters[index];
         let expiring = self.expiries.get_mut(&expires_ms).expect("a waiter is in its list");
         expiring.unlink(&mut self.waiters, index, |all, at| &mut all[at].expiry_links);
         if expiring.is_empty() {
@@ -391,6 +390,7 @@ impl<T> FairQueue<T> {
         let waiters = &mut self.flows[flow].waiters;
         waiters.unlink(&mut self.waiters, index, |all, at| &mut all[at].flow_links);
         let next = waiters.first();
+        self.flows[flow].strides -= stride;
         self.set_len(flow, self.flows[flow].len - 1);
         if was_head {
             self.take_turn(flow);

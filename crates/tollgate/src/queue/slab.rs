@@ -55,14 +55,6 @@ impl<E> Slab<E> {
         index
     }
 
-    /// All entries, in no order.
-    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut E> {
-        self.places.iter_mut().filter_map(|place| match &mut place.content {
-            SlabContent::Taken(entry) => Some(entry),
-            SlabContent::Free { .. } => None,
-        })
-    }
-
     /// Takes an entry out and frees its place.
     pub(super) fn remove(&mut self, index: u32) -> E {
         let place = &mut self.places[index as usize];
@@ -96,6 +88,8 @@ impl<E> Index<u32> for Slab<E> {
 
     #[inline]
     fn index(&self, index: u32) -> &E {
+        #[cfg(test)]
+        LOOKS.with(|looks| looks.set(looks.get() + 1));
         match &self.places[index as usize].content {
             SlabContent::Taken(entry) => entry,
             SlabContent::Free { .. } => unreachable!("an index is forgotten when its entry leaves"),
@@ -106,11 +100,27 @@ impl<E> Index<u32> for Slab<E> {
 impl<E> IndexMut<u32> for Slab<E> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut E {
+        #[cfg(test)]
+        LOOKS.with(|looks| looks.set(looks.get() + 1));
         match &mut self.places[index as usize].content {
             SlabContent::Taken(entry) => entry,
             SlabContent::Free { .. } => unreachable!("an index is forgotten when its entry leaves"),
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of looks at entries by this thread, for tests that count steps.
+    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Number of looks at entries that a step takes.
+#[cfg(test)]
+pub(super) fn looks_of(step: impl FnOnce()) -> u64 {
+    let before = LOOKS.get();
+    step();
+    LOOKS.get() - before
 }
 
 #[cfg(test)]

@@ -8,22 +8,20 @@ use crate::time::{Micros, Wait};
 pub struct LineTimes {
     /// The time until it is due.
     pub until_due: Wait,
-    /// The time until the last departure has had its interval.
-    pub until_free: Wait,
     /// Its interval.
     pub interval: Wait,
 }
 
 impl<T> DepartureLine<T> {
     /// Moves requests up to another pace, because a limit has changed. `pace` converts the times of each; where they
-    /// would be longer, they stay. The order stays, and so does the interval between one and the next. It takes time for
-    /// everybody in line.
+    /// would be longer, they stay. The order stays, and so does the interval between one and the next; the interval of the
+    /// last departure has to be [shortened](DepartureLine::release_at) on its own. It takes time for everybody in line.
     pub fn change_pace(
         &mut self,
         now: Micros,
         mut pace: impl FnMut(&mut T, LineTimes) -> LineTimes,
     ) {
-        let (free_at, mut next) = (self.free_at, self.order.first());
+        let mut next = self.order.first();
         let (mut moved_up_us, mut earliest) = (0_u64, Micros::ZERO);
         self.intervals_us = 0;
         while let Some(index) = next {
@@ -32,13 +30,9 @@ impl<T> DepartureLine<T> {
             let due = Micros::new(place.scheduled_us.saturating_sub(moved_up_us));
             let before = LineTimes {
                 until_due: now.until(due),
-                until_free: now.until(free_at),
                 interval: Wait::from_micros(place.interval_us),
             };
             let after = pace(&mut place.item, before);
-            if Some(index) == self.order.first() {
-                self.free_at = free_at.min(now.after(after.until_free));
-            }
             let interval = before.interval.min(after.interval);
             let due = due.min(now.after(after.until_due).max(earliest));
             (place.scheduled_us, place.moved_up_us) = (due.as_u64(), 0);
@@ -61,11 +55,7 @@ mod tests {
     /// Times that pass so many times as fast.
     fn faster(times: LineTimes, factor: u64) -> LineTimes {
         let convert = |wait: Wait| Wait::from_micros(wait.as_micros().unwrap() / factor);
-        LineTimes {
-            until_due: convert(times.until_due),
-            until_free: convert(times.until_free),
-            interval: convert(times.interval),
-        }
+        LineTimes { until_due: convert(times.until_due), interval: convert(times.interval) }
     }
 
     /// Requests that are due at these instants, each with an interval of 100 us.
@@ -109,7 +99,6 @@ mod tests {
         let mut line = line_of(&[100, 200]);
         line.change_pace(at(0), |_, times| LineTimes {
             until_due: times.until_due.max(Wait::from_micros(5_000)),
-            until_free: Wait::from_micros(5_000),
             interval: Wait::from_micros(5_000),
         });
         assert_eq!(departures(&mut line), [100, 200]);
@@ -121,6 +110,8 @@ mod tests {
         line.depart(at(60)).unwrap();
         assert_eq!(line.head().unwrap().1, at(160));
         line.change_pace(at(60), |_, times| faster(times, 10));
+        line.release_at(at(70));
+        line.release_at(at(90));
         assert_eq!(departures(&mut line), [70, 80]);
     }
 
