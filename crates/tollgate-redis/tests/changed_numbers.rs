@@ -1,6 +1,6 @@
 //! A bucket whose numbers change, on a real server with injected time: two instances with different numbers
 //! together admit no more than the larger limit would, and a caller that waits as told is admitted, also as a
-//! peek told. Each answer is that of the memory.
+//! peek told. Each answer is that of the memory, of whatever size the numbers are.
 
 use std::time::Duration;
 
@@ -154,5 +154,96 @@ async fn a_raised_limit_helps_an_exhausted_caller_at_once() {
         assert_eq!(refused.retry_after(), Wait::from_micros(10_000), "{fast}");
         let then = START.after(refused.retry_after());
         assert!(decide(&store, Check::new(&fast, &*key), then).await.allowed(), "{fast}");
+    }
+}
+
+const CENTURY_US: u64 = 100 * 36_525 * 864 * 1_000_000;
+
+/// From 1 to 2^53 - 1, small and large alike.
+fn any_size(random: &mut SplitMix64) -> u64 {
+    (random.number() >> random.between(11, 63)).max(1)
+}
+
+/// A limit of any size whose bucket is full after 100 years.
+fn bucket_of_any_size(kind: u64, period_us: u64, random: &mut SplitMix64) -> Limit {
+    let units = any_size(random);
+    let most = u128::from(CENTURY_US) * u128::from(units) / u128::from(period_us);
+    let capacity = u128::from(any_size(random)).min(most) as u64;
+    bucket(kind, units, period_us, capacity)
+}
+
+/// Takes, settlements and peeks under limits of any size, each on the server and in memory.
+async fn extreme_run(server: &TestRedis, seed: u64) {
+    let mut random = SplitMix64::seeded(seed);
+    let (store, memory) = (store_at(server).await, MemoryStore::new(16));
+    let kind = random.below(3);
+    let any_period = any_size(&mut random).min(CENTURY_US);
+    let period = *random.pick(&[1, 1_000_000, 86_400_000_000, CENTURY_US, any_period]);
+    let limits: Vec<Limit> =
+        (0..3).map(|_| bucket_of_any_size(kind, period, &mut random)).collect();
+    let (key, mut now, mut last) = (format!("extreme {seed}"), START, Wait::ZERO);
+    for step in 0..STEPS {
+        let year = 31_557_600_000_000;
+        let gap = any_size(&mut random).min(*random.pick(&[1, 1_000, 1_000_000, year]));
+        let gap = *random.pick(&[0, 0, gap, last.as_micros().unwrap_or(0)]);
+        if now.as_u64() + gap > START.as_u64() + CENTURY_US {
+            break;
+        }
+        now = now.after(Wait::from_micros(gap));
+        let limit = random.pick(&limits);
+        let part = limit.capacity() / random.between(1, 9);
+        let cost = *random.pick(&[1, 1, 2, part.max(1), limit.capacity()]);
+        let check = Check::new(limit, &*key).cost(cost);
+        if random.one_in(10) {
+            memory.refund(limit, check.key(), None, cost, now);
+            store.refund(limit, check.key(), None, cost, now).await.expect("an answer");
+        }
+        let act = *random.pick(&[Act::Take, Act::Take, Act::Take, Act::UpTo, Act::Force]);
+        let check = if random.one_in(4) { check.count_denied() } else { check.act(act) };
+        let (there, here) = (decide(&store, check, now).await, memory.decide_one(&check, now));
+        let at = format!("seed {seed}, step {step}: {check:?} of {limits:?}");
+        assert_eq!(answer_of(&there), answer_of(&here), "{at}");
+        last = here.retry_after();
+        for limit in &limits {
+            let peek = Check::new(limit, &*key).act(Act::Peek);
+            let (there, here) = (decide(&store, peek, now).await, memory.decide_one(&peek, now));
+            assert_eq!(answer_of(&there), answer_of(&here), "{at}, peeked under {limit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn extreme_changes_are_those_of_the_memory() {
+    let server = TestRedis::start();
+    for seed in 0..RUNS {
+        extreme_run(&server, seed).await;
+    }
+}
+
+/// Would catch: usage that is forgotten or counted as everything once it is worth more time than a debt may last.
+#[tokio::test]
+async fn a_bucket_that_was_choked_by_a_far_smaller_limit_keeps_its_usage() {
+    let server = TestRedis::start();
+    let store = store_at(&server).await;
+    let day = 86_400_000_000;
+    let cases = [(100_000, 60_000), (1_000_000, 600_000), ((1 << 53) - 1, 1 << 52)];
+    for (kind, (units, used)) in (0..3).flat_map(|kind| cases.map(|case| (kind, case))) {
+        let key = format!("caller {kind} of {units}");
+        let (wide, narrow) = (bucket(kind, units, day, units), bucket(kind, 1, day, 1));
+        let left = units - used;
+        let check = |limit| Check::new(limit, &*key);
+        assert!(decide(&store, check(&wide).cost(used), START).await.allowed(), "{wide}");
+        for later in 0..3 {
+            let now = START.after(Wait::from_micros(later));
+            assert!(!decide(&store, check(&narrow), now).await.allowed(), "{wide}");
+            let peeked = decide(&store, check(&wide).act(Act::Peek), now).await;
+            assert_eq!(peeked.remaining(), left, "{wide}");
+        }
+        // Two days of the narrow one refill its bucket and one unit of the rest.
+        let now = START.after(Wait::from_micros(2 * day));
+        assert!(decide(&store, check(&narrow), now).await.allowed(), "{wide}");
+        assert!(!decide(&store, check(&narrow), now).await.allowed(), "{wide}");
+        let peeked = decide(&store, check(&wide).act(Act::Peek), now).await;
+        assert_eq!(peeked.remaining(), left + 1, "{wide}");
     }
 }

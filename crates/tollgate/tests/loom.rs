@@ -11,8 +11,8 @@
 mod algorithm {
     pub(crate) mod token_bucket {
         #[allow(dead_code)]
-        mod excess_unit;
-        pub(crate) use excess_unit::ExcessUnit;
+        mod excess_units;
+        pub(crate) use excess_units::ExcessUnits;
     }
 }
 #[path = "../src/store/memory/slot.rs"]

@@ -31,7 +31,8 @@ end
 -- Reads the state of a key into `place`. False: it is odd.
 local function open(limit, place, key)
   local value = stored(key)
-  place.limit, place.key, place.raw, place.dirty, place.excess = limit, key, value, false, nil
+  place.limit, place.key, place.raw, place.dirty = limit, key, value, false
+  place.excess, place.excess_units = nil, nil
   if value == 0 then return false end
   local algorithm = limit.algorithm
   if algorithm.open_value then return algorithm.open_value(limit, place, value) end
@@ -39,7 +40,9 @@ local function open(limit, place, key)
   local suffix, excess = sub(value, SUFFIX_AT), ''
   if suffix ~= limit.suffix then
     -- A bucket may have excess behind it.
-    suffix, excess = sub(value, SUFFIX_AT, -1 - EXCESS_LENGTH), sub(value, -EXCESS_LENGTH)
+    local length = #value - (SUFFIX_AT - 1) - #limit.suffix
+    if length ~= EXCESS_LENGTH and length ~= EXCESS_UNITS_LENGTH then return false end
+    suffix, excess = sub(value, SUFFIX_AT, -1 - length), sub(value, -length)
     if not algorithm.open_excess or suffix ~= limit.suffix then return false end
   end
   local mark, a, b = unpack(STATE, value)
@@ -53,7 +56,11 @@ local function write(place)
   local algorithm = limit.algorithm
   local value = algorithm.close and algorithm.close(limit, place)
     or pack(STATE, place.at, place.a, place.b) .. limit.suffix
-  if place.excess then value = value .. pack(EXCESS, place.excess, place.excess_part) end
+  if place.excess then
+    value = value .. pack(EXCESS, place.excess, place.excess_part)
+  elseif place.excess_units then
+    value = value .. pack(EXCESS_UNITS, place.excess_units)
+  end
   call('SET', place.key, value, 'PX', algorithm.ttl(limit, place))
 end
 

@@ -6,8 +6,9 @@ local JUMP_MIN = 1000000
 -- Bytes of the longest log: 1,024 entries, and what comes before them. Longer values are of others.
 local LONGEST = 14 + 17 + 1024 * 14
 
--- The excess of a bucket is two more numbers at the end of its value.
+-- The excess of a bucket is at the end of its value: two more numbers, or one if it is units.
 local EXCESS, EXCESS_LENGTH = '<I7I7', 14
+local EXCESS_UNITS, EXCESS_UNITS_LENGTH = '<I7', 7
 
 -- How long to keep a state that lasts until `us` after the instant `at`, if a limit's states usually
 -- last `memory` and are kept for `ttl`.

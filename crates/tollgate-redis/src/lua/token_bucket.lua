@@ -34,17 +34,19 @@ local function token_bucket()
     return true
   end
 
-  -- Excess, which a change of numbers has made, is a mixed number, too. Time refills the debt first and
-  -- then the excess, but not the largest that there is, because it may have been more.
+  -- Excess, which a change of numbers has made, is a mixed number, too, or whole units. Time refills the debt
+  -- first and then the excess. What flows back of units is left to Rust.
   function bucket.open_excess(limit, place, mark, whole, part, value)
-    local excess, excess_part = unpack(EXCESS, value)
-    if excess > limit.most or excess == limit.most and excess_part > limit.most_part
-      or excess_part >= limit.drain then
-      return false
-    end
-    local known = excess < limit.most or excess_part < limit.most_part
     local beyond = now - mark - whole
-    if known and beyond > 0 then
+    if #value == EXCESS_UNITS_LENGTH then
+      local units = unpack(EXCESS_UNITS, value)
+      if units > MOST or beyond > 0 then return false end
+      place.excess_units = units
+      return true
+    end
+    local excess, excess_part = unpack(EXCESS, value)
+    if excess > MOST or excess_part >= limit.drain then return false end
+    if beyond > 0 then
       excess = excess - beyond
       if part > 0 then
         local to_next = limit.drain - part
@@ -81,26 +83,23 @@ local function token_bucket()
     place.a, place.b = whole, part
   end
 
-  -- Rounds debt and excess up to whole microseconds if one of them is more ticks than a number can be, as
-  -- token_bucket.rs does.
+  -- Rounds debt beside excess up to whole microseconds if it is more ticks than a number can be, as
+  -- token_bucket/excess.rs does.
   local function settle(limit, place)
+    if not place.excess and not place.excess_units then return end
     local most_part = fmod(MOST, limit.drain)
     local most = (MOST - most_part) / limit.drain
-    local function round(whole, part)
-      if part > 0 then whole, part = whole + 1, 0 end
-      if is_above(whole, part, limit.most, limit.most_part) then return limit.most, limit.most_part end
-      return whole, part
-    end
-    if is_above(place.a, place.b, most, most_part)
-      or is_above(place.excess, place.excess_part, most, most_part) then
-      place.a, place.b = round(place.a, place.b)
-      place.excess, place.excess_part = round(place.excess, place.excess_part)
+    if place.b > 0 and is_above(place.a, place.b, most, most_part) then
+      place.a, place.b = place.a + 1, 0
+      if is_above(place.a, place.b, limit.most, limit.most_part) then
+        place.a, place.b = limit.most, limit.most_part
+      end
     end
   end
 
   function bucket.charge(limit, place, cost, cost_part)
     add_debt(limit, place, cost, cost_part)
-    if place.excess then settle(limit, place) end
+    settle(limit, place)
   end
 
   -- What is charged for refused requests ends at one capacity of debt; what was forced beyond stays.
@@ -112,11 +111,18 @@ local function token_bucket()
       if is_above(before, before_part, whole, part) then whole, part = before, before_part end
       place.a, place.b = whole, part
     end
-    if place.excess then settle(limit, place) end
+    settle(limit, place)
   end
 
   function bucket.ttl(limit, place)
-    local excess = place.excess and place.excess + 1 or 0
+    local excess = 0
+    if place.excess then
+      excess = place.excess + 1
+    elseif place.excess_units then
+      -- The only rounded number here, and a little too long. Longer than centuries is for ever.
+      excess = place.excess_units * (limit.unit + limit.unit_part / limit.drain) * 1.000001 + 1
+      if excess > MOST then excess = MOST end
+    end
     return keep_for(limit.ttl, limit.memory, place.at, place.a + 1 + excess)
   end
 

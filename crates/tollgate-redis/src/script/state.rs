@@ -2,12 +2,12 @@
 //!
 //! A value is three numbers of 7 bytes each, least byte first, and the numbers of the limit that
 //! wrote it: a byte for algorithm and options, N and the capacity. Of a log the third number is
-//! missing, and its entries follow. Two more numbers follow if a bucket has excess. The script compares
-//! what tells the numbers; only Rust reads it.
+//! missing, and its entries follow. If a bucket has excess, it follows, too: two numbers are time of refill,
+//! microseconds and ticks, and one number is units. The script compares what tells the numbers; only Rust reads it.
 
 use tollgate::algorithm::State;
 use tollgate::algorithm::sliding_window_log::{self, MAX_ENTRIES, SlidingLogEntry};
-use tollgate::algorithm::token_bucket::RefillTime;
+use tollgate::algorithm::token_bucket::{RefillTime, StoredExcess};
 use tollgate::time::MAX_EXACT;
 use tollgate::{Algorithm, Limit};
 
@@ -70,9 +70,12 @@ pub(crate) fn encode(limit: &Limit, state: &State) -> Vec<u8> {
     let mut value = Vec::with_capacity(32);
     numbers.into_iter().for_each(|number| push_number(&mut value, number));
     value.extend(suffix(limit));
-    if let Some(bucket) = state.bucket().filter(|bucket| bucket.excess > 0) {
-        let RefillTime { whole, part } = RefillTime::of_excess(limit, bucket);
-        [whole, part].into_iter().for_each(|number| push_number(&mut value, number));
+    match state.bucket().and_then(|bucket| StoredExcess::of(limit, bucket)) {
+        Some(StoredExcess::Time(RefillTime { whole, part })) => {
+            [whole, part].into_iter().for_each(|number| push_number(&mut value, number));
+        }
+        Some(StoredExcess::Units(units)) => push_number(&mut value, units),
+        None => {}
     }
     value
 }
@@ -147,9 +150,12 @@ fn state_of(limit: &Limit, numbers: &[u8], rest: &[u8]) -> Option<State> {
 
 /// The excess of a bucket, which follows its suffix.
 fn excess_of(limit: &Limit, rest: &[u8]) -> Option<u128> {
-    let (whole, part) = rest.split_first_chunk::<7>()?;
-    let part: &[u8; 7] = part.try_into().ok()?;
-    RefillTime { whole: number(whole), part: number(part) }.to_ticks(limit)
+    let stored = match rest.len() {
+        7 => StoredExcess::Units(number(rest)),
+        14 => StoredExcess::Time(RefillTime { whole: number(rest), part: number(&rest[7..]) }),
+        _ => return None,
+    };
+    stored.to_ticks(limit)
 }
 
 fn log_of(limit: &Limit, mark: u64, base: u64, rest: &[u8]) -> Option<State> {

@@ -110,6 +110,10 @@ impl Strategy for LeakyBucketState {
         self.0.charge_refused(limit, cost, now);
     }
 
+    fn charge_from_other_numbers(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        self.0.charge_from_other_numbers(limit, cost, now);
+    }
+
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         self.0.refund(limit, units, charged_at, now);
     }

@@ -127,6 +127,14 @@ pub trait Strategy: Sized {
         self.charge(limit, cost, now);
     }
 
+    /// Charges `cost` that was granted under other numbers than those of this state. Same as
+    /// [`Strategy::charge`], but a bucket owes no more than its capacity for it: the rest is excess, as if the
+    /// numbers had changed afterwards.
+    #[inline]
+    fn charge_from_other_numbers(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        self.charge(limit, cost, now);
+    }
+
     /// Gives back up to `units` that were charged at `charged_at`; without an instant, as if
     /// charged now. Units that have been refilled or have expired since are not given back again.
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros);
@@ -460,6 +468,9 @@ impl<L: Strategy> Strategy for State<L> {
     fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge_refused(limit, cost, now));
     }
+    fn charge_from_other_numbers(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge_from_other_numbers(limit, cost, now));
+    }
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));
     }
@@ -495,6 +506,11 @@ pub fn take(limit: &Limit, state: &mut State, cost: u64, now: Micros) -> Outcome
 /// Charges `cost` for a request that was refused; see [`Strategy::charge_refused`].
 pub fn charge_refused(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
     state.charge_refused(limit, cost, now);
+}
+
+/// Charges `cost` that was granted under other numbers; see [`Strategy::charge_from_other_numbers`].
+pub fn charge_from_other_numbers(limit: &Limit, state: &mut State, cost: u64, now: Micros) {
+    state.charge_from_other_numbers(limit, cost, now);
 }
 
 /// Gives back up to `units`; see [`Strategy::refund`].

@@ -43,16 +43,17 @@
 //! ```
 
 mod excess;
-mod excess_unit;
+mod excess_units;
 
-use excess::{storable, ticks_of_other_numbers};
+use excess::{max_excess, storable, ticks_of_other_numbers};
 
 use super::{CompactState, ServedInstant, Strategy, TakenState, used_after_change};
 use crate::decision::Outcome;
 use crate::limit::{BucketNumbers, Limit, OnChange};
 use crate::time::{MAX_EXACT, Micros, Wait};
 
-pub(crate) use excess_unit::ExcessUnit;
+pub use excess::StoredExcess;
+pub(crate) use excess_units::{ExcessUnits, UsageUnit};
 
 /// The longest debt that is stored, in microseconds: about 142 years. A full bucket is at most 100
 /// years.
@@ -87,21 +88,14 @@ impl TokenBucketState {
         (self.debt(limit).saturating_sub(drained), served)
     }
 
-    /// The excess in ticks at the instant at which a check is answered. It is refilled after the debt,
-    /// unless it was too much to be counted.
+    /// The excess in ticks at the instant at which a check is answered. It is refilled after the debt.
     #[inline]
     fn excess_at(&self, limit: &Limit, served: ServedInstant) -> u128 {
-        if self.excess == 0 || served.moved > 0 || self.is_excess_unknown(limit) {
+        if self.excess == 0 || served.moved > 0 {
             return self.excess;
         }
         let drained = u128::from(served.at - self.mark) * u128::from(limit.bucket.drain);
         self.excess.saturating_sub(drained.saturating_sub(self.debt(limit)))
-    }
-
-    /// Returns true if the excess is the largest that is stored, so that it may have been more.
-    #[inline]
-    fn is_excess_unknown(&self, limit: &Limit) -> bool {
-        self.excess >= max_debt(&limit.bucket)
     }
 
     /// Moves the mark to the instant at which a check is answered, with this debt.
@@ -114,8 +108,9 @@ impl TokenBucketState {
 
     #[inline]
     fn set_debt_and_excess(&mut self, limit: &Limit, debt: u128, excess: u128) {
-        self.excess = storable(limit, excess, debt, excess);
-        self.set_debt(limit, storable(limit, debt, debt, excess));
+        let (debt, excess) = storable(limit, debt, excess);
+        self.excess = excess;
+        self.set_debt(limit, debt);
     }
 
     #[inline]
@@ -164,21 +159,12 @@ impl RefillTime {
         RefillTime::of_ticks(limit, state.debt(limit))
     }
 
-    /// The excess of a state.
-    pub fn of_excess(limit: &Limit, state: &TokenBucketState) -> RefillTime {
-        RefillTime::of_ticks(limit, state.excess)
-    }
-
-    /// The ticks of this time; `None` if no state of this limit can have them.
-    pub fn to_ticks(self, limit: &Limit) -> Option<u128> {
-        let possible = self.part < limit.bucket.drain && self <= RefillTime::largest(limit);
-        let ticks = u128::from(self.whole) * u128::from(limit.bucket.drain);
-        possible.then(|| ticks + u128::from(self.part))
-    }
-
     /// The state with this debt; `None` if no state of this limit can have it.
     pub fn debt_at(self, limit: &Limit, mark: u64) -> Option<TokenBucketState> {
-        let ticks = self.to_ticks(limit)?;
+        if self.part >= limit.bucket.drain || self > RefillTime::largest(limit) {
+            return None;
+        }
+        let ticks = u128::from(self.whole) * u128::from(limit.bucket.drain) + u128::from(self.part);
         let mut state = TokenBucketState { mark, ..TokenBucketState::default() };
         state.set_debt(limit, ticks);
         Some(state)
@@ -320,7 +306,8 @@ impl Strategy for TokenBucketState {
     fn is_possible(&self, limit: &Limit) -> bool {
         self.mark <= MAX_EXACT
             && self.part < limit.bucket.unit
-            && self.debt(limit).max(self.excess) <= max_debt(&limit.bucket)
+            && self.debt(limit) <= max_debt(&limit.bucket)
+            && self.excess <= max_excess(&limit.bucket)
     }
 
     #[inline(always)]
@@ -331,7 +318,7 @@ impl Strategy for TokenBucketState {
         let allowed = asked <= bucket.capacity || cost == 0;
         let debt = match allowed {
             true if self.excess == 0 || cost == 0 => asked,
-            true => storable(limit, asked, asked, self.excess_at(limit, served)),
+            true => storable(limit, asked, self.excess_at(limit, served)).0,
             false => debt,
         };
         let (used, part) = bucket.by_unit.div_rem(debt);
@@ -386,6 +373,15 @@ impl Strategy for TokenBucketState {
         self.move_to(limit, served, debt.max((debt + cost).min(2 * limit.bucket.capacity)));
     }
 
+    fn charge_from_other_numbers(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        let (debt, served) = self.debt_at(limit, now);
+        let excess = self.excess_at(limit, served);
+        let usage = debt + u128::from(cost.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
+        let counted = usage.min(debt.max(limit.bucket.capacity));
+        self.mark = served.at;
+        self.set_debt_and_excess(limit, counted, excess + (usage - counted));
+    }
+
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         let served_at = self.mark.max(now.as_u64());
         let age = charged_at.map_or(0, |at| served_at.saturating_sub(at.as_u64()));
@@ -395,10 +391,7 @@ impl Strategy for TokenBucketState {
         // Taken off as of the mark: a caller whose clock is before `now` must not get more.
         let back = u128::from(units.min(MAX_EXACT)) * u128::from(limit.bucket.unit);
         let debt = self.debt(limit);
-        let excess = match self.is_excess_unknown(limit) {
-            true => self.excess,
-            false => self.excess.saturating_sub(back.saturating_sub(debt)),
-        };
+        let excess = self.excess.saturating_sub(back.saturating_sub(debt));
         self.set_debt_and_excess(limit, debt.saturating_sub(back), excess);
     }
 
@@ -406,7 +399,6 @@ impl Strategy for TokenBucketState {
         let (debt, served) = self.debt_at(old, now);
         let ticks = &new.bucket;
         let usage = match new.on_change() {
-            OnChange::Keep if self.is_excess_unknown(old) => u128::MAX,
             OnChange::Keep => {
                 let usage = debt + self.excess_at(old, served);
                 ticks_of_other_numbers(usage, &old.bucket, ticks)
@@ -419,12 +411,14 @@ impl Strategy for TokenBucketState {
         let counted = usage.min(ticks.capacity);
         // A fresh state needs no mark, and a later mark would make callers with a slow clock wait.
         self.mark = if usage > 0 { served.at } else { 0 };
-        self.set_debt_and_excess(new, counted, (usage - counted).min(max_debt(ticks)));
+        self.set_debt_and_excess(new, counted, usage - counted);
     }
 
     fn fresh_after(&self, limit: &Limit, now: Micros) -> Wait {
         let (debt, served) = self.debt_at(limit, now);
-        ticks_to_wait(limit, debt + self.excess_at(limit, served), served)
+        // An excess in units may last longer than a wait can say.
+        let longest = u128::from(limit.bucket.drain) << 62;
+        ticks_to_wait(limit, longest.min(debt + self.excess_at(limit, served)), served)
     }
 }
 

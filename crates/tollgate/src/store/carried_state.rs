@@ -5,7 +5,8 @@
 //! numbers converts a bucket to them, whether it is granted or refused, because its answer, with its
 //! waits, was computed by them: a caller that waits as long as it was told finds a state that was
 //! refilled at the rate of the answer. Peeks and settlements leave the state under the numbers that
-//! wrote it; a settlement moves units under those.
+//! wrote it; a settlement moves units under those. What it forces beyond their capacity is excess, too, so
+//! that a caller does not owe it at a rate at which it was never granted.
 //!
 //! If the limit says [since when](Limit::numbers_since) it has its numbers, a bucket is converted as of that
 //! instant, or as of its mark if that is later, whoever looks: so a caller that only peeked before finds the
@@ -166,6 +167,12 @@ impl<S: DetachState> CarriedState<S> {
             ChargeReason::Granted => {
                 self.carry_over(limit, now);
                 self.write(limit, now, |state, limit| state.charge(limit, units, now));
+            }
+            // Debt for them would last as long as these numbers take, not those that granted them.
+            ChargeReason::Settled if self.writer.is_some() => {
+                self.write(limit, now, |state, limit| {
+                    state.charge_from_other_numbers(limit, units, now);
+                });
             }
             ChargeReason::Settled => {
                 self.write(limit, now, |state, limit| state.charge(limit, units, now));

@@ -70,6 +70,8 @@ pub(crate) trait KeyModel: Clone {
     fn judge(&self, cost: u64, now: Micros) -> Outcome;
     fn take(&mut self, cost: u64, now: Micros) -> Outcome;
     fn force(&mut self, units: u64, now: Micros);
+    /// Charges units that were granted under other numbers.
+    fn force_from_other_numbers(&mut self, units: u64, now: Micros);
     /// Charges for a request that was refused.
     fn force_refused(&mut self, units: u64, now: Micros);
     fn refund(&mut self, units: u64, charged_at: Option<Micros>, now: Micros);
@@ -115,6 +117,10 @@ impl KeyModel for CoreModel {
 
     fn force(&mut self, units: u64, now: Micros) {
         algorithm::charge(&self.limit, &mut self.state, units, now);
+    }
+
+    fn force_from_other_numbers(&mut self, units: u64, now: Micros) {
+        algorithm::charge_from_other_numbers(&self.limit, &mut self.state, units, now);
     }
 
     fn force_refused(&mut self, units: u64, now: Micros) {
@@ -214,7 +220,11 @@ impl<S: KeyModel> Executor for KeyedExecutor<S> {
     }
 
     fn force(&mut self, key: &str, limit: &Limit, units: u64, now: Micros) -> i64 {
-        self.subject(key, limit, now).force(units, now);
+        let subject = self.subject(key, limit, now);
+        match subject.limit() == limit {
+            true => subject.force(units, now),
+            false => subject.force_from_other_numbers(units, now),
+        }
         self.renumbered_copy(key, limit, now).balance(now)
     }
 

@@ -12,6 +12,9 @@
 //!   its waits count from its own clock.
 //! * A mark more than a horizon and more than a second ahead means a clock that jumped: the charges
 //!   move with it, so that what is in use stays in use, and even a refusal leaves them moved.
+//!
+//! One thing is no idea but a bound: stores keep amounts in numbers of 53 bits. Debt beside excess, and excess,
+//! are rounded up if they are larger; see [`AlgorithmModel::round_as_stored`].
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
@@ -43,9 +46,24 @@ struct ModelCharge {
     filed: i128,
     /// Negative for what flows back into a bucket.
     units: i128,
-    /// For a request that was refused: of a bucket's debt, at most one capacity is for such.
-    refused: bool,
+    /// The reason, for which a bucket may owe less.
+    reason: ModelChargeReason,
 }
+
+/// The reason for a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ModelChargeReason {
+    Plain,
+    /// For a request that was refused: of a bucket's debt, at most one capacity is for such.
+    Refused,
+    /// Granted under other numbers: beyond a bucket's capacity it is excess.
+    OtherNumbers,
+}
+
+/// The largest number of a store.
+const LARGEST: i128 = (1 << 53) - 1;
+/// The longest debt, in microseconds.
+const LONGEST_DEBT: i128 = 1 << 52;
 
 /// Every charge ever, oldest first.
 #[derive(Clone, Debug)]
@@ -137,17 +155,26 @@ impl AlgorithmModel {
         let nothing = CarriedUsage { at: first, counted: 0, excess: 0 };
         let CarriedUsage { at: mut last, counted, mut excess } = self.carried.unwrap_or(nothing);
         let mut level = full - counted;
-        let mut flow = |level: i128| {
-            excess = 0.max(excess - 0.max(level - full));
+        let flow = |excess: &mut i128, level: i128| {
+            *excess = 0.max(*excess - 0.max(level - full));
             full.min(level)
         };
         for charge in &self.charges {
-            level = flow(level + self.rate * (charge.filed - last));
-            let least = if charge.refused { level.min(-full) } else { i128::MIN };
-            level = flow(level - charge.units * self.period).max(least);
+            level = flow(&mut excess, level + self.rate * (charge.filed - last));
+            let before = level;
+            level = flow(&mut excess, level - charge.units * self.period);
+            match charge.reason {
+                ModelChargeReason::Plain => {}
+                ModelChargeReason::Refused => level = level.max(before.min(-full)),
+                ModelChargeReason::OtherNumbers => {
+                    let least = before.min(0);
+                    excess += 0.max(least - level);
+                    level = level.max(least);
+                }
+            }
             last = charge.filed;
         }
-        level = flow(level + self.rate * (at - last));
+        level = flow(&mut excess, level + self.rate * (at - last));
         (level, excess)
     }
 
@@ -189,14 +216,37 @@ impl AlgorithmModel {
         true
     }
 
-    fn charge(&mut self, units: i128, now: i128) {
+    fn charge(&mut self, units: i128, reason: ModelChargeReason, now: i128) {
         self.follow_clock_jump(now);
         self.mark = self.mark.max(now);
         let filed = match (self.kind, self.charges.last()) {
             (ModelKind::FirstHit, Some(last)) if self.in_use(self.mark) > 0 => last.filed,
             _ => self.file(self.mark),
         };
-        self.charges.push(ModelCharge { at: self.mark, filed, units, refused: false });
+        self.charges.push(ModelCharge { at: self.mark, filed, units, reason });
+        self.round_as_stored();
+    }
+
+    /// Ends debt and excess where stores end them, and rounds up what is too large for a number of theirs, as they do
+    /// when they write a bucket with excess. Few ticks are exact. More debt is whole microseconds of refill, and more
+    /// excess is whole units.
+    fn round_as_stored(&mut self) {
+        if self.kind != ModelKind::Bucket {
+            return;
+        }
+        let (level, excess) = self.level(self.mark);
+        let (rate, period) = (self.rate, self.period);
+        let tick = common_divisor(rate, period);
+        let debt_max = (LONGEST_DEBT * rate).min(LARGEST * period);
+        let up = |amount: i128, to: i128| (amount + to - 1) / to * to;
+        let stored = |amount: i128, to: i128| {
+            if amount <= LARGEST * tick { amount } else { up(amount, to) }
+        };
+        let debt = debt_max.min(self.capacity * period - level);
+        let counted = if excess == 0 { debt } else { stored(debt, rate).min(debt_max) };
+        let excess = stored(excess, period).min(LARGEST * period);
+        self.carried = Some(CarriedUsage { at: self.mark, counted, excess });
+        self.charges.clear();
     }
 }
 
@@ -265,7 +315,7 @@ impl KeyModel for AlgorithmModel {
         let allowed = before.fits(cost, now);
         let mut after = before.clone();
         if allowed && cost > 0 {
-            after.charge(cost, now);
+            after.charge(cost, ModelChargeReason::Plain, now);
         }
         let remaining = after.remaining(now);
         let queued = self.limit.is_queue() && allowed && cost > 0;
@@ -300,12 +350,15 @@ impl KeyModel for AlgorithmModel {
     }
 
     fn force(&mut self, units: u64, now: Micros) {
-        self.charge(units.into(), now.as_u64().into());
+        self.charge(units.into(), ModelChargeReason::Plain, now.as_u64().into());
+    }
+
+    fn force_from_other_numbers(&mut self, units: u64, now: Micros) {
+        self.charge(units.into(), ModelChargeReason::OtherNumbers, now.as_u64().into());
     }
 
     fn force_refused(&mut self, units: u64, now: Micros) {
-        self.force(units, now);
-        self.charges.last_mut().expect("just charged").refused = true;
+        self.charge(units.into(), ModelChargeReason::Refused, now.as_u64().into());
     }
 
     /// Out of that charge while it counts, or without a receipt out of what counts as charged now.
@@ -318,7 +371,9 @@ impl KeyModel for AlgorithmModel {
             if at - charged_at.unwrap_or(at) < self.horizon() {
                 let units = -i128::from(units);
                 let (at, filed) = (self.mark, self.mark);
-                self.charges.push(ModelCharge { at, filed, units, refused: false });
+                let reason = ModelChargeReason::Plain;
+                self.charges.push(ModelCharge { at, filed, units, reason });
+                self.round_as_stored();
             }
             return;
         }
@@ -363,13 +418,14 @@ impl KeyModel for AlgorithmModel {
                 let excess = usage - counted;
                 renumbered.mark = if usage > 0 { at } else { 0 };
                 renumbered.carried = Some(CarriedUsage { at, counted, excess });
+                renumbered.round_as_stored();
                 *self = renumbered;
                 return;
             }
             OnChange::Reset => 0,
             OnChange::Scale => capacity - left * capacity / old,
         };
-        renumbered.charge(used, at);
+        renumbered.charge(used, ModelChargeReason::Plain, at);
         *self = renumbered;
     }
 

@@ -3,8 +3,10 @@
 
 use super::*;
 
-/// A bucket: token, leaky or queue.
-fn bucket(kind: usize, (units, period): (u64, u64), capacity: u64) -> Limit {
+/// A bucket: token, leaky or queue. Its capacity is smaller if it would take more than 100 years to refill.
+pub(crate) fn bucket(kind: usize, (units, period): (u64, u64), capacity: u64) -> Limit {
+    let century_units = u128::from(CENTURY) * u128::from(units) / u128::from(period);
+    let capacity = u128::from(capacity).min(century_units) as u64;
     let limit = Limit::per(units, Duration::from_micros(period)).burst(capacity).name("changed");
     let limit = match kind {
         0 => limit,
@@ -16,12 +18,15 @@ fn bucket(kind: usize, (units, period): (u64, u64), capacity: u64) -> Limit {
 
 /// The numbers of a bucket: N and capacity.
 fn numbers() -> impl Strategy<Value = (u64, u64)> {
-    (prop_oneof![1..=7u64, 1..=6_000u64, Just(1_000_003)], prop_oneof![1..=6u64, 1..=200u64])
+    prop_oneof![
+        4 => (prop_oneof![1..=7u64, 1..=6_000u64, Just(1_000_003)], prop_oneof![1..=6u64, 1..=200u64]),
+        1 => (any_size(MAX_EXACT), any_size(MAX_EXACT)),
+    ]
 }
 
 /// A period, and the numbers of a limit before and after some changes.
 fn changes() -> impl Strategy<Value = (usize, u64, Vec<(u64, u64)>)> {
-    let periods = select(vec![1_000_000, 1_000_003, 60_000_000, 86_400_000_000u64]);
+    let periods = select(vec![1_000_000, 1_000_003, 60_000_000, 86_400_000_000, CENTURY]);
     (0..3usize, periods, prop::collection::vec(numbers(), 2..=4))
 }
 
@@ -50,16 +55,22 @@ fn limits_of(
         .collect()
 }
 
-/// Steps: the numbers that are asked, the act, its cost, and microseconds until it.
+/// Steps: the numbers that are asked, the act, its cost, and microseconds until it. A cost of 9 is a whole
+/// bucket, and 8 is half of one.
 fn steps() -> impl Strategy<Value = Vec<(usize, u8, u64, u64)>> {
     let gap = prop_oneof![Just(0), 0..2_000u64, 0..3_000_000u64, 0..200_000_000u64];
     prop::collection::vec((0..4usize, 0..8u8, 1..=9u64, gap), 1..=40)
 }
 
-const START: Micros = Micros::new(1_700_000_000 * SECOND);
+pub(crate) const START: Micros = Micros::new(1_700_000_000 * SECOND);
 
 /// Runs one step and returns the units that were granted.
 fn step(store: &MemoryStore, limit: &Limit, act: u8, cost: u64, now: Micros) -> u64 {
+    let cost = match cost {
+        9 => limit.capacity(),
+        8 => limit.capacity().div_ceil(2),
+        _ => cost,
+    };
     let check = Check::new(limit, "a").cost(cost);
     let beside = Limit::per_second(1).burst(1).name("beside").build().unwrap();
     match act {

@@ -7,6 +7,7 @@
 mod bounds;
 mod changed_numbers;
 mod equality;
+mod extreme_changes;
 mod limits;
 mod new_numbers;
 mod refunds;
@@ -21,6 +22,7 @@ use crate::executor::{
 };
 use crate::model::AlgorithmModel;
 use limits::*;
+use new_numbers::without_clock_fields;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;

@@ -96,6 +96,6 @@ proptest! {
 }
 
 /// What a decision tells of an outcome.
-fn without_clock_fields(outcome: Outcome) -> Outcome {
+pub(crate) fn without_clock_fields(outcome: Outcome) -> Outcome {
     Outcome { served_at: Micros::ZERO, jumped: false, ..outcome }
 }

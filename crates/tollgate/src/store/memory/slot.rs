@@ -3,8 +3,8 @@
 //! ```text
 //!   key    64-bit secret hash of limit and key; 0: empty
 //!   head   mark (53 bits) │ version (10 bits) │ locked (1 bit)
-//!   a      state (53 bits) │ low half of the numbers' tag (11 bits)
-//!   b      state (53 bits) │ high half of the tag (9 bits) │ unit of a bucket's excess (2 bits)
+//!   a      state (53 bits) │ low bits of the numbers' tag (11 bits)
+//!   b      state (53 bits) │ rest of the tag (7 bits) │ units of a bucket's excess (4 bits)
 //! ```
 //!
 //! It is a sequence lock. Readers copy the words and read `head` again: if it is unchanged and
@@ -17,7 +17,7 @@
 //! a few instructions. Only a refusal relies on such a read; a charge compares again under the
 //! lock.
 
-use crate::algorithm::token_bucket::ExcessUnit;
+use crate::algorithm::token_bucket::ExcessUnits;
 use crate::sync::{AtomicU64, Ordering, Spin, fence};
 
 const LOCKED: u64 = 1;
@@ -37,15 +37,12 @@ pub(crate) struct Slot {
     b: AtomicU64,
 }
 
-/// Bits of the tag of a limit's numbers; those above say whether the record has excess.
-pub(crate) const TAG_BITS: u32 = 20;
+/// Bits of the tag of a limit's numbers; those above hold the number of the excess's units.
+pub(crate) const TAG_BITS: u32 = 2 * LOW_BITS - ExcessUnits::BITS;
 const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
-/// The bits above the tag: the record of a bucket holds debt and excess in this unit.
-const EXCESS_IN_TICKS: u32 = 1 << TAG_BITS;
-const EXCESS_IN_MICROS: u32 = 2 << TAG_BITS;
 
 /// The content of a slot beside its key: three 53-bit numbers, and the tag of the limit's numbers
-/// at the time of writing. In the tag of a bucket with excess a further bit is set, so that it differs from
+/// at the time of writing. In the tag of a bucket with excess further bits are set, so that it differs from
 /// the limit's own tag and the hot path leaves it alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotRecord {
@@ -62,16 +59,13 @@ impl SlotRecord {
     }
 
     /// The record of a bucket with excess.
-    pub(crate) fn with_excess(numbers: [u64; 3], unit: ExcessUnit, tag: u32) -> SlotRecord {
-        SlotRecord::of_numbers(numbers, SlotRecord::tag_with_excess(tag, unit))
+    pub(crate) fn with_excess(numbers: [u64; 3], units: ExcessUnits, tag: u32) -> SlotRecord {
+        SlotRecord::of_numbers(numbers, SlotRecord::tag_with_excess(tag, units))
     }
 
     /// The tag of a record with excess.
-    pub(crate) fn tag_with_excess(tag: u32, unit: ExcessUnit) -> u32 {
-        match unit {
-            ExcessUnit::Ticks => tag | EXCESS_IN_TICKS,
-            ExcessUnit::Micros => tag | EXCESS_IN_MICROS,
-        }
+    pub(crate) fn tag_with_excess(tag: u32, units: ExcessUnits) -> u32 {
+        tag | units.number() << TAG_BITS
     }
 
     /// The tag of the limit's numbers.
@@ -80,14 +74,10 @@ impl SlotRecord {
         self.tag & TAG_MASK
     }
 
-    /// The unit of debt and excess; `None` if there is no excess.
+    /// The units of debt and excess; `None` if there is no excess.
     #[inline]
-    pub(crate) fn excess_unit(self) -> Option<ExcessUnit> {
-        match self.tag & !TAG_MASK {
-            EXCESS_IN_TICKS => Some(ExcessUnit::Ticks),
-            EXCESS_IN_MICROS => Some(ExcessUnit::Micros),
-            _ => None,
-        }
+    pub(crate) fn excess_units(self) -> Option<ExcessUnits> {
+        ExcessUnits::of_number(self.tag >> TAG_BITS)
     }
 
     #[inline(always)]

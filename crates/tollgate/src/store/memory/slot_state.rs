@@ -30,8 +30,8 @@ impl<'a> SlotState<'a> {
         let Some(mut state) = State::from_numbers(limit, record.numbers()) else {
             return Some(State::Log(SlotLog::InArena(arena.open(limit, record)?)));
         };
-        if let (Some(unit), Some(bucket)) = (record.excess_unit(), state.bucket_mut()) {
-            *bucket = TokenBucketState::from_excess_numbers(limit, unit, record.numbers());
+        if let (Some(units), Some(bucket)) = (record.excess_units(), state.bucket_mut()) {
+            *bucket = TokenBucketState::from_excess_numbers(limit, units, record.numbers());
         }
         Some(state)
     }
@@ -70,8 +70,8 @@ impl<'a> SlotState<'a> {
     /// The record of this state. Call under the slot's lock.
     pub(crate) fn into_record(self, limit: &Limit, tag: u32, arena: &Arena) -> SlotRecord {
         if let Some(bucket) = self.bucket().filter(|bucket| bucket.excess > 0) {
-            let (unit, numbers) = bucket.to_excess_numbers(limit);
-            return SlotRecord::with_excess(numbers, unit, tag);
+            let (units, numbers) = bucket.to_excess_numbers(limit);
+            return SlotRecord::with_excess(numbers, units, tag);
         }
         match (self.to_numbers(), self) {
             (Some(numbers), _) => SlotRecord::of_numbers(numbers, tag),
@@ -120,6 +120,9 @@ impl Strategy for SlotLog<'_> {
     }
     fn charge_refused(&mut self, limit: &Limit, cost: u64, now: Micros) {
         dispatch!(self, state => state.charge_refused(limit, cost, now));
+    }
+    fn charge_from_other_numbers(&mut self, limit: &Limit, cost: u64, now: Micros) {
+        dispatch!(self, state => state.charge_from_other_numbers(limit, cost, now));
     }
     fn refund(&mut self, limit: &Limit, units: u64, charged_at: Option<Micros>, now: Micros) {
         dispatch!(self, state => state.refund(limit, units, charged_at, now));

@@ -13,6 +13,9 @@
 //! Calendars are stored by name. Their states know when their windows end, and the first limit with
 //! a calendar of the same name brings the calendar back.
 //!
+//! There are two formats. The later one has buckets with excess; a snapshot without any is written in the
+//! earlier one, so that an older program can read it.
+//!
 //! Decisions go on while it is written: each state is read at its own moment.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry};
-use crate::algorithm::token_bucket::ExcessUnit;
+use crate::algorithm::token_bucket::ExcessUnits;
 use crate::algorithm::{Algorithm, LimitStateKind, State, Strategy, sliding_window_log};
 use crate::limit::calendar::RestoredCalendar;
 use crate::limit::{Align, Calendar, CalendarUnit, Limit, OnChange, Precision};
@@ -38,8 +41,11 @@ use super::table::{EvictionPolicy, EvictionScope, InsertResult, SlotTable, State
 use super::{MemoryStore, Ordering};
 
 const MAGIC: &[u8; 8] = b"tollgate";
-const VERSION: u64 = 2;
-/// The bit of a state's tag above which the unit of its excess is written; 0 if there is none.
+/// The format of a snapshot without excess.
+const PLAIN_VERSION: u64 = 2;
+/// The format of a snapshot in which some bucket has excess.
+const EXCESS_VERSION: u64 = 3;
+/// The bit of a state's tag above which the units of its excess are written; 0 if there is none.
 const EXCESS_SHIFT: u32 = 32;
 
 /// Result of restoring a snapshot.
@@ -74,8 +80,8 @@ impl fmt::Display for SnapshotError {
             ),
             SnapshotError::Version(found) => write!(
                 f,
-                "the snapshot has format {found}, this version reads format {VERSION}: \
-                 use the version that wrote it, or remove the file to start fresh"
+                "the snapshot has format {found}, this version reads formats {PLAIN_VERSION} and \
+                 {EXCESS_VERSION}: use the version that wrote it, or remove the file to start fresh"
             ),
             SnapshotError::Damaged(what) => write!(
                 f,
@@ -138,7 +144,7 @@ impl MemoryStore {
     pub fn to_bytes(&self, now: Micros) -> Vec<u8> {
         let (tables, limits) = self.tables_and_limits(now);
         let mut bytes = SnapshotWriter(MAGIC.to_vec());
-        bytes.number(VERSION);
+        bytes.number(if tables.has_excess { EXCESS_VERSION } else { PLAIN_VERSION });
         for word in self.secret.words() {
             bytes.number(word);
         }
@@ -147,7 +153,7 @@ impl MemoryStore {
             bytes.number((*tag).into());
             bytes.limit(limit);
         }
-        bytes.0.extend_from_slice(&tables.0);
+        bytes.0.extend_from_slice(&tables.bytes.0);
         let sum = checksum(&bytes.0);
         bytes.number(sum);
         bytes.0
@@ -155,42 +161,37 @@ impl MemoryStore {
 
     /// Writes the states first, then the limits, so that a limit that is registered meanwhile is
     /// listed. If a limit was dropped meanwhile together with its last state, starts again.
-    fn tables_and_limits(&self, now: Micros) -> (SnapshotWriter, HashMap<u32, Limit>) {
+    fn tables_and_limits(&self, now: Micros) -> (SnapshotTables, HashMap<u32, Limit>) {
         loop {
-            let (mut tables, mut tags) = (SnapshotWriter(Vec::new()), HashSet::from([BLOCK_TAG]));
+            let mut tables = SnapshotTables::default();
             for table in [Some(&self.keys), self.overflow.get(), self.blocks.get()] {
                 if let Some(table) = table {
-                    self.write_table(table, &mut tables, &mut tags, now);
+                    self.write_table(table, &mut tables, now);
                 }
-                tables.number(0);
+                tables.bytes.number(0);
             }
             let limits: HashMap<u32, Limit> = self.numbers.all().into_iter().collect();
-            if tags.iter().all(|tag| *tag == BLOCK_TAG || limits.contains_key(tag)) {
+            if tables.tags.iter().all(|tag| *tag == BLOCK_TAG || limits.contains_key(tag)) {
                 return (tables, limits);
             }
         }
     }
 
-    fn write_table(
-        &self,
-        table: &SlotTable,
-        bytes: &mut SnapshotWriter,
-        tags: &mut HashSet<u32>,
-        now: Micros,
-    ) {
+    fn write_table(&self, table: &SlotTable, tables: &mut SnapshotTables, now: Micros) {
         let policy = self.policy(now);
         for (slot, mut seen) in table.each() {
-            let start = bytes.0.len();
+            let start = tables.bytes.0.len();
             // A log that is being charged is read again; any other state is complete.
             while seen.key != 0 {
                 let worth = policy.worth(seen.record());
-                self.write_state(seen.key, seen.record(), bytes);
+                self.write_state(seen.key, seen.record(), &mut tables.bytes);
                 let whole = slot.is_unchanged(&seen);
                 if whole && worth != StateWorth::Fresh {
-                    tags.insert(seen.record().numbers_tag());
+                    tables.tags.insert(seen.record().numbers_tag());
+                    tables.has_excess |= seen.record().excess_units().is_some();
                     break;
                 }
-                bytes.0.truncate(start);
+                tables.bytes.0.truncate(start);
                 if whole {
                     break;
                 }
@@ -205,8 +206,8 @@ impl MemoryStore {
             self.arena.open(limit, record)
         });
         bytes.number(key);
-        let excess = record.excess_unit().map_or(0, |unit| 1 + unit as u64);
-        bytes.number(u64::from(record.numbers_tag()) | excess << EXCESS_SHIFT);
+        let excess = record.excess_units().map_or(0, ExcessUnits::number);
+        bytes.number(u64::from(record.numbers_tag()) | u64::from(excess) << EXCESS_SHIFT);
         bytes.number(record.mark);
         let Some(log) = log else {
             bytes.number(record.a);
@@ -303,7 +304,17 @@ fn checksum(bytes: &[u8]) -> u64 {
     crate::hash::public_hash(&[bytes])
 }
 
+#[derive(Default)]
 struct SnapshotWriter(Vec<u8>);
+
+/// The tables as they are written, and facts about their states.
+#[derive(Default)]
+struct SnapshotTables {
+    bytes: SnapshotWriter,
+    /// The tags of the numbers that wrote the states.
+    tags: HashSet<u32>,
+    has_excess: bool,
+}
 
 impl SnapshotWriter {
     fn number(&mut self, number: u64) {
@@ -354,7 +365,7 @@ impl<'a> SnapshotReader<'a> {
     fn open(bytes: &'a [u8]) -> Result<SnapshotReader<'a>, SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let version = SnapshotReader(rest).number()?;
-        if version != VERSION {
+        if ![PLAIN_VERSION, EXCESS_VERSION].contains(&version) {
             return Err(SnapshotError::Version(version));
         }
         let (body, sum) = bytes.split_last_chunk().ok_or(SnapshotError::Damaged("cut off"))?;
@@ -450,9 +461,14 @@ impl<'a> SnapshotReader<'a> {
         let unknown = SnapshotError::Damaged("a state of an unknown limit");
         let word = self.number()?;
         let (tag, limit) = limits.get(&(word & ((1 << EXCESS_SHIFT) - 1))).ok_or(unknown)?;
-        let tag = match word >> EXCESS_SHIFT {
+        let tag = match (word >> EXCESS_SHIFT) as u32 {
             0 => *tag,
-            unit => SlotRecord::tag_with_excess(*tag, ExcessUnit::ALL[(unit - 1) as usize & 1]),
+            number => {
+                let is_bucket = limit.algorithm().is_bucket();
+                let units = ExcessUnits::of_number(number).filter(|_| is_bucket);
+                let unknown = SnapshotError::Damaged("an excess in unknown units");
+                SlotRecord::tag_with_excess(*tag, units.ok_or(unknown)?)
+            }
         };
         Ok(Some((key, self.state(limit, tag, store)?)))
     }

@@ -65,7 +65,13 @@ fn a_snapshot_survives_a_file_and_says_what_is_wrong_with_it() {
     assert!(said(&bytes[..bytes.len() / 2]).contains("damaged"));
     let mut older = bytes.clone();
     older[8] = 1;
-    assert!(said(&older).contains("has format 1, this version reads format 2"));
+    assert!(
+        said(&older).contains("has format 1, this version reads formats 2 and 3: use the version")
+    );
+    older[8] = 4;
+    assert!(
+        said(&older).contains("has format 4, this version reads formats 2 and 3: use the version")
+    );
     for position in (8..bytes.len()).step_by(997) {
         let mut flipped = bytes.clone();
         flipped[position] ^= 0x10;
@@ -81,4 +87,40 @@ fn a_smaller_store_restores_what_fits() {
     let (small, report) = MemoryStore::new(16).restore(&store.to_bytes(at(700)), at(700)).unwrap();
     assert!(report.dropped > 0);
     assert!(small.stats().keys <= small.stats().slots);
+}
+
+/// The format of a snapshot, as it stands behind the magic.
+fn format(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[8..16].try_into().unwrap())
+}
+
+/// Would catch: a format that an older program cannot read although nothing in it is new to that program.
+#[test]
+fn only_a_state_with_excess_needs_the_newer_format() {
+    let (store, _) = filled_store();
+    assert_eq!(format(&store.to_bytes(at(700))), 2);
+    let narrow = |units: u64| built(Limit::per_day(units).burst(units).name("narrowed"));
+    // N before and after: excess in ticks, in units, and worth more time than any debt may last.
+    for (wide, narrow) in
+        [(100, 20), (400_000, 7), (100_000, 1)].map(|(a, b)| (narrow(a), narrow(b)))
+    {
+        let (store, _) = filled_store();
+        assert!(
+            store.decide_one(&Check::new(&wide, "a").cost(wide.units() * 3 / 5), at(700)).allowed()
+        );
+        let _ = take(&store, &narrow, "a", at(700));
+        assert_eq!(format(&store.to_bytes(at(700))), 3, "{narrow}");
+        let (restored, _) =
+            MemoryStore::new(10_000).restore(&store.to_bytes(at(700)), at(700)).unwrap();
+        let left = |store: &MemoryStore, limit: &Limit| {
+            store.decide_one(&Check::new(limit, "a").cost(0), at(700)).remaining()
+        };
+        assert_eq!(left(&restored, &wide), wide.units() - wide.units() * 3 / 5, "{narrow}");
+        for limit in [&narrow, &wide] {
+            assert_eq!(left(&restored, limit), left(&store, limit), "{narrow}");
+            assert_eq!(take(&restored, limit, "a", at(900)), take(&store, limit, "a", at(900)));
+        }
+        store.reset(&wide, "a".into(), at(900));
+        assert_eq!(format(&store.to_bytes(at(900))), 2, "{narrow}");
+    }
 }
