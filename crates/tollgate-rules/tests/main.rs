@@ -12,6 +12,7 @@ mod seeded;
 
 mod adaptive;
 mod callers;
+mod changing_rules;
 mod compile;
 mod deciding;
 mod degraded;
