@@ -66,7 +66,7 @@ impl ExcessUnits {
 }
 
 impl UsageUnit {
-    /// So many ticks in this unit, rounded up.
+    /// Converts ticks to this unit, rounded up.
     fn count(self, bucket: &BucketNumbers, ticks: u128) -> u128 {
         match self {
             UsageUnit::Ticks => ticks,
@@ -75,7 +75,7 @@ impl UsageUnit {
         }
     }
 
-    /// The ticks of so many of this unit.
+    /// Converts a count of this unit to ticks.
     fn ticks(self, bucket: &BucketNumbers, count: u128) -> u128 {
         match self {
             UsageUnit::Ticks => count,
