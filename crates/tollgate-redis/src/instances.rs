@@ -7,8 +7,10 @@
 
 mod census;
 mod exchange;
+mod fact_audit;
 mod fact_replica;
 mod fact_seal;
+mod latest_seal;
 mod shared_fact;
 mod store_instances;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::tempdir;
 use testkit::redis::TestRedis as Redis;
-use testkit::wait::{now, until_true};
+use testkit::wait::{now, until, until_true};
 
 use crate::harness::{TollgateProcess, file, text};
 use crate::server::shared::{Fleet, change, status};
@@ -258,11 +258,52 @@ fn with_a_secret_nothing_that_somebody_else_wrote_is_taken() {
     assert_eq!(change(one, "PUT", "/api/rules", PUT).status, 200);
     soon("rules to be in force", || limit(two) == "7/hour");
     forge(&redis, PUT.replace("7/hour", "8/hour").trim());
-    for server in [one, two] {
-        let refused = "tollgate_control_refused_total{reason=\"unsealed\"} 1";
-        soon("a refused change", || server.admin_get("/metrics", &[]).body.contains(refused));
-        assert_eq!(limit(server), "7/hour");
+    // The first that sees it writes over it; the other may not see it.
+    let refuses = |server: &TollgateProcess| {
+        let none = "tollgate_control_refused_total{reason=\"unsealed\"} 0";
+        !server.admin_get("/metrics", &[]).body.contains(none)
+    };
+    let first = || [one, two].into_iter().position(refuses);
+    let first = until("a refused change", first);
+    assert_eq!([one, two].map(limit), ["7/hour", "7/hour"]);
+    let line = fleet.servers[first].wait_for_log("rules or overrides in the store were not taken");
+    assert!(!line.contains("unsealed=0"), "{line}");
+}
+
+/// Writes a value in place of the only one of a hash, and nothing else.
+const OVERWRITE: &str = "
+local name = redis.call('HKEYS', KEYS[1])[1]
+return redis.call('HSET', KEYS[1], name, ARGV[1])";
+
+#[test]
+fn what_is_written_over_a_sealed_override_changes_no_decision_and_is_put_back() {
+    let (redis, directory) = (Redis::start(), tempdir().unwrap());
+    let secret = file(directory.path(), "secret", "0123456789abcdef0123456789abcdef\n");
+    let flags = ["--key-secret-file", text(&secret)];
+    let fleet = Fleet::start_with(2, &redis.url(), RULES, &flags);
+    let [one, two] = &fleet.servers[..] else { unreachable!("two were started") };
+    let overrides = "tollgate:1:{control}:overrides";
+    let max = |server: &TollgateProcess| server.check(r#"{"user":"1","cost":0}"#)["max"].as_u64();
+    let stored = || redis.cli(&["HVALS", overrides]);
+    // Without the stamp, which grows where it was written over.
+    let content = |value: &str| value.split_once(',').map(|(_, rest)| rest.to_string());
+    assert_eq!(post(one, "1", r#"{"override":{"limits":["5/hour"]}}"#)["shared"], "yes");
+    soon("an override to hold", || max(two) == Some(5));
+    let old = stored();
+    assert_eq!(post(one, "1", r#"{"override":{"limits":["6/hour"]}}"#)["shared"], "yes");
+    soon("an override to hold", || max(two) == Some(6));
+    let right = stored();
+    let forgeries = [
+        right.replace("6/hour", "9/hour"),
+        right.replacen(",+,", ",-,", 1),
+        old.replace("5/hour", "50/hour"),
+        "5,0,+,{}".to_string(),
+    ];
+    for forged in forgeries {
+        assert_eq!(redis.cli(&["EVAL", OVERWRITE, "1", overrides, &forged]), "0");
+        until_true("it to be put back", || content(&stored()) == content(&right));
+        assert_eq!([max(one), max(two)], [Some(6); 2], "{forged}");
     }
-    let line = fleet.servers[0].wait_for_log("rules or overrides in the store were not taken");
-    assert!(line.contains("unsealed=1"), "{line}");
+    let late = Fleet::start_with(1, &redis.url(), RULES, &flags);
+    soon("an override to hold", || max(&late.servers[0]) == Some(6));
 }

@@ -49,6 +49,7 @@ pub(super) fn command(
     }
     for OutgoingFact { name, fact, offset, .. } in &sending.facts {
         let sealed = fact.seal.map(|seal| seal.text(&fact.payload));
+        let sealed_until = fact.seal.map(|seal| seal.until);
         let until = fact.until.map(|until| until.as_u64());
         let (mode, when, after, stop) = match fact.decided_at {
             FactTime::Here { at, after } => {
@@ -69,7 +70,7 @@ pub(super) fn command(
             (true, "a", 0) => "~",
             (true, ..) => "-",
         };
-        command = command.number(stop.unwrap_or(0)).arg(mark);
+        command = command.number(sealed_until.or(stop).unwrap_or(0)).arg(mark);
         command = command.arg(sealed.as_deref().unwrap_or(&fact.payload));
     }
     command
@@ -102,6 +103,8 @@ pub(super) struct ExchangeReply {
     pub(super) changes: Vec<(FactName, StoredFact)>,
     /// Changes that are not in our words.
     pub(super) unreadable_facts: u64,
+    /// Those whose name is one of ours, with their stamp, or 0 if they have none.
+    pub(super) unreadable: Vec<(FactName, u64)>,
 }
 
 impl ExchangeReply {
@@ -123,11 +126,14 @@ impl ExchangeReply {
             _ => None,
         });
         let mut strange = 0;
-        let mut told = Vec::new();
+        let (mut told, mut strange_names) = (Vec::new(), Vec::new());
         for change in array(changes)?.chunks(3) {
             match change_of(change) {
                 Some(change) => told.push(change),
-                None => strange += 1,
+                None => {
+                    strange += 1;
+                    strange_names.extend(name_of(change).map(|name| (name, stamp_of(change))));
+                }
             }
         }
         Some(ExchangeReply {
@@ -140,14 +146,26 @@ impl ExchangeReply {
             outcomes: outcomes.collect::<Option<_>>()?,
             changes: told,
             unreadable_facts: strange,
+            unreadable: strange_names,
         })
     }
 }
 
 fn change_of(change: &[RedisValue]) -> Option<(FactName, StoredFact)> {
-    let [kind, id, value] = change else { return None };
-    let name = FactName::read(bytes(kind)?, bytes(id)?)?;
-    Some((name, StoredFact::read(name.kind, bytes(value)?)?))
+    let name = name_of(change)?;
+    Some((name, StoredFact::read(name.kind, bytes(change.get(2)?)?)?))
+}
+
+fn name_of(change: &[RedisValue]) -> Option<FactName> {
+    let [kind, id, _] = change else { return None };
+    FactName::read(bytes(kind)?, bytes(id)?)
+}
+
+/// The stamp of a change that cannot be read.
+fn stamp_of(change: &[RedisValue]) -> u64 {
+    let stamp =
+        change.get(2).and_then(bytes).and_then(|value| value.split(|one| *one == b',').next());
+    stamp.and_then(|stamp| str::from_utf8(stamp).ok()?.parse().ok()).unwrap_or(0)
 }
 
 fn array(value: RedisValue) -> Option<Vec<RedisValue>> {
@@ -190,12 +208,16 @@ mod tests {
         };
         let block = || [text("b"), RedisValue::BulkString(vec![1; 16]), text("5,9,+,")];
         let foreign = [text("b"), text("short"), text("5,9,+,")];
-        let changes = [block().to_vec(), foreign.to_vec(), vec![RedisValue::Nil]].concat();
+        let broken = [text("o"), RedisValue::BulkString(vec![2; 16]), text("5,9,+,s1,x")];
+        let changes = [block(), foreign, broken].concat().into_iter().chain([RedisValue::Nil]);
+        let changes = changes.collect();
         let read = ExchangeReply::read(reply(vec![RedisValue::Int(2)], changes)).unwrap();
         assert_eq!(
             (read.live_instances, read.to, read.changes.len(), read.unreadable_facts),
-            (2, 7, 1, 2)
+            (2, 7, 1, 3)
         );
+        let broken = FactName { kind: FactKind::Override, id: [2; 16] };
+        assert_eq!(read.unreadable, [(broken, 5)]);
         assert_eq!(read.outcomes, [PublishOutcome::NoRoom]);
         for bad in [
             RedisValue::Nil,

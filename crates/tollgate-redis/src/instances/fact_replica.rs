@@ -10,7 +10,9 @@ use tollgate::{Micros, Wait};
 
 use super::PublishStatus;
 use super::exchange::{BYTES_MAX, ExchangeReply, PublishOutcome, SENT_FACTS_MAX};
-use super::fact_seal::{FactSealer, SealRefusal};
+use super::fact_audit::{FactAudit, HealPace};
+use super::fact_seal::{FactSealer, SealRefusal, SealedContent};
+use super::latest_seal::LatestSeal;
 use super::shared_fact::{FactKind, FactName, FactTime, SharedFact, StoredFact};
 
 /// Facts sent or received this recently are sent again after a failed call or over a new
@@ -50,6 +52,8 @@ pub(super) struct FactReplica {
     /// The last call failed.
     failing: bool,
     sealer: FactSealer,
+    /// The sealed facts, which are compared with the store from time to time.
+    audit: FactAudit,
 }
 
 /// The order of sending: first changes made here, the oldest first, because an operator waits for
@@ -60,6 +64,11 @@ struct SendOrder {
     change: SharedChangeId,
 }
 
+impl SendOrder {
+    /// The order of facts that are only compared with the store. No change has this number.
+    const AUDIT: SendOrder = SendOrder { is_resend: true, change: SharedChangeId(0) };
+}
+
 #[derive(Debug)]
 struct ReplicaEntry {
     fact: SharedFact,
@@ -67,6 +76,15 @@ struct ReplicaEntry {
     unsent: Option<SendOrder>,
     /// The time of the write by the store's clock, as far as it is known.
     written: u64,
+    /// The latest version that was known, sealed here or elsewhere.
+    latest: LatestSeal,
+    heals: HealPace,
+}
+
+impl ReplicaEntry {
+    fn has_ended(&self, now: Micros) -> bool {
+        self.fact.until.is_some_and(|until| until <= now)
+    }
 }
 
 /// One call: the version known and the facts to send.
@@ -142,7 +160,7 @@ impl FactReplica {
             FactTime::Stamp(stamp) => stamp,
         });
         fact.decided_at = FactTime::Here { at: now, after };
-        fact.sealed_after = old.map_or(0, |old| old.fact.sealed_at());
+        fact.sealed_after = old.map_or(0, |old| old.latest.authored.max(old.fact.sealed_after));
         let old_until = old.filter(|old| !old.fact.removed).and_then(|old| old.fact.until);
         if fact.removed {
             // Nobody can bring back what would have ended.
@@ -172,27 +190,43 @@ impl FactReplica {
     }
 
     /// Builds the next request to the store.
-    pub(super) fn next_request(&self, now: Micros) -> ExchangeRequest {
+    pub(super) fn next_request(&mut self, now: Micros) -> ExchangeRequest {
         let mut bytes = 0;
         // Seals carry the store's time: a call that reads its clock comes first.
         let is_ready = |name: &FactName| !self.epoch.is_empty() || !self.sealer.seals(name.kind);
         let unsent = self.unsent.iter().filter(|(_, name)| is_ready(name));
-        let telling = unsent.map(|(turn, name)| {
-            let mut fact = self.facts[name].fact.clone();
-            if fact.seal.is_none() && matches!(fact.decided_at, FactTime::Here { .. }) {
-                let authored = now.as_u64().saturating_add_signed(self.offset);
-                let authored = authored.max(fact.sealed_after.saturating_add(1));
-                fact.seal = self.sealer.seal(*name, fact.removed, authored, &fact.payload);
-            }
-            OutgoingFact { name: *name, fact, offset: self.offset, order: *turn }
-        });
+        let telling = unsent.map(|(turn, name)| self.outgoing(*name, *turn, now));
         let facts = telling.take(SENT_FACTS_MAX).take_while(|telling| {
             let fits = bytes == 0 || bytes + telling.fact.payload.len() <= BYTES_MAX;
             bytes += telling.fact.payload.len();
             fits
         });
-        let facts = facts.collect();
+        let mut facts: Vec<_> = facts.collect();
+        if facts.is_empty() && !self.epoch.is_empty() {
+            let length = |name: &FactName| self.facts[name].fact.payload.len();
+            let names = self.audit.next_names(now, length);
+            let names = names.into_iter().filter(|name| !self.facts[name].has_ended(now));
+            facts.extend(names.map(|name| self.outgoing(name, SendOrder::AUDIT, now)));
+        }
         ExchangeRequest { now, epoch: self.epoch.clone(), seen_version: self.seen_version, facts }
+    }
+
+    /// A fact as it is sent, sealed if it was decided here.
+    fn outgoing(&self, name: FactName, order: SendOrder, now: Micros) -> OutgoingFact {
+        let mut fact = self.facts[&name].fact.clone();
+        if fact.seal.is_none() && matches!(fact.decided_at, FactTime::Here { .. }) {
+            let authored = now.as_u64().saturating_add_signed(self.offset);
+            let authored = authored.max(fact.sealed_after.saturating_add(1));
+            let end = |until: Micros| {
+                let until = until.as_u64().saturating_add_signed(self.offset);
+                // 0 would be never.
+                until.clamp(1, Micros::MAX.as_u64())
+            };
+            let until = fact.until.map_or(0, end);
+            let content = SealedContent { removed: fact.removed, until, payload: &fact.payload };
+            fact.seal = self.sealer.seal(name, authored, content);
+        }
+        OutgoingFact { name, fact, offset: self.offset, order }
     }
 
     /// The store has answered.
@@ -212,7 +246,8 @@ impl FactReplica {
         }
         let mut no_room = 0;
         for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
-            self.confirm(telling, (*outcome == PublishOutcome::Accepted).then_some(reply.now));
+            let written = (*outcome == PublishOutcome::Accepted).then_some(reply.now);
+            self.confirm(telling, written, now);
             match outcome {
                 PublishOutcome::Accepted | PublishOutcome::Superseded => {}
                 PublishOutcome::NoRoom => {
@@ -225,12 +260,14 @@ impl FactReplica {
         self.seen_version = reply.to;
         let offset = self.offset;
         let (mut refused, mut unchecked) = ([0; SealRefusal::ALL.len()], 0);
+        reply.unreadable.into_iter().for_each(|(name, stamp)| self.heal(name, stamp, now));
         let changes = reply.changes.into_iter();
         let facts = changes.filter_map(|(name, stored)| {
-            let verified = match self.check_seal(name, &stored) {
+            let verified = match self.check_seal(name, &stored, now) {
                 Ok(verified) => verified,
                 Err(refusal) => {
                     refused[refusal as usize] += 1;
+                    self.heal(name, stored.stamp, now);
                     return None;
                 }
             };
@@ -257,17 +294,42 @@ impl FactReplica {
         }
     }
 
-    /// Checks the seal of a fact in the store, and that it is not one that was replaced long ago.
-    fn check_seal(&self, name: FactName, stored: &StoredFact) -> Result<bool, SealRefusal> {
+    /// Checks the seal of a fact in the store, and that it is not one that was replaced before.
+    fn check_seal(
+        &self,
+        name: FactName,
+        stored: &StoredFact,
+        now: Micros,
+    ) -> Result<bool, SealRefusal> {
         let seal = stored.seal.as_ref();
-        let verified = self.sealer.check(name, stored.removed, seal, &stored.payload)?;
-        let known = self.facts.get(&name).and_then(|known| known.fact.seal);
-        match (seal, known) {
-            (Some(seal), Some(known)) if verified && seal.is_replay_after(&known) => {
+        let verified = self.sealer.check(name, seal, stored.sealed_content())?;
+        let latest = self.facts.get(&name).map(|known| known.latest);
+        match (seal, latest) {
+            (Some(seal), Some(latest)) if verified && latest.is_replay(seal.authored, now) => {
                 Err(SealRefusal::Replayed)
             }
             _ => Ok(verified),
         }
+    }
+
+    /// Sends a sealed fact again, because the store has another value in its place that was not taken. It is written
+    /// over the value with this stamp, and over no later one. A change that is on its way does so anyway.
+    fn heal(&mut self, name: FactName, stamp: u64, now: Micros) {
+        let Some(entry) = self.facts.get_mut(&name).filter(|_| self.sealer.seals(name.kind)) else {
+            return;
+        };
+        let is_change = entry.unsent.is_some_and(|turn| !turn.is_resend);
+        let is_due = entry.fact.seal.is_some() && !entry.has_ended(now);
+        if is_change || !is_due || !entry.heals.begin(now) {
+            return;
+        }
+        // No later than that: a change that somebody makes meanwhile holds.
+        let known = match entry.fact.decided_at {
+            FactTime::Stamp(known) => known,
+            FactTime::Here { .. } => 0,
+        };
+        entry.fact.decided_at = FactTime::Stamp(known.max(stamp.saturating_add(1)));
+        self.resend(name);
     }
 
     /// Ends are counted by this instance's clock, and do not move if that is set: then they are moved
@@ -336,11 +398,12 @@ impl FactReplica {
     }
 
     pub(super) fn drop_ended(&mut self, now: Micros) {
-        let (unsent, counts) = (&mut self.unsent, &mut self.counts);
+        let (unsent, counts, audit) = (&mut self.unsent, &mut self.counts, &mut self.audit);
         self.facts.retain(|name, entry| {
-            let stays = entry.fact.until.is_none_or(|until| until > now);
+            let stays = !entry.has_ended(now);
             if !stays {
                 counts[name.kind as usize] -= 1;
+                audit.remove(*name);
                 entry.unsent.map(|turn| unsent.remove(&turn));
             }
             stays
@@ -353,20 +416,31 @@ impl FactReplica {
         let lost =
             self.facts.iter().filter(|(_, entry)| entry.unsent.is_none() && entry.written >= since);
         for name in lost.map(|(name, _)| *name).collect::<Vec<_>>() {
-            let turn = SendOrder { is_resend: true, change: self.next_change() };
-            self.unsent.insert(turn, name);
-            self.facts.get_mut(&name).expect("it was just there").unsent = Some(turn);
+            self.resend(name);
         }
     }
 
+    /// Queues a known fact to be sent again.
+    fn resend(&mut self, name: FactName) {
+        let turn = SendOrder { is_resend: true, change: self.next_change() };
+        let entry = self.facts.get_mut(&name).expect("only known facts are sent again");
+        if let Some(before) = entry.unsent.replace(turn) {
+            self.unsent.remove(&before);
+        }
+        self.unsent.insert(turn, name);
+    }
+
     /// The store has it, unless it has changed since.
-    fn confirm(&mut self, telling: &OutgoingFact, written: Option<u64>) {
+    fn confirm(&mut self, telling: &OutgoingFact, written: Option<u64>, now: Micros) {
         self.unsent.remove(&telling.order);
         if let Some(entry) = self.facts.get_mut(&telling.name)
             && entry.unsent == Some(telling.order)
         {
             entry.unsent = None;
             entry.fact.seal = telling.fact.seal;
+            if let Some(seal) = telling.fact.seal {
+                entry.latest.record(seal.authored, now);
+            }
             entry.written = written.unwrap_or(entry.written);
         }
     }
@@ -382,6 +456,7 @@ impl FactReplica {
     fn forget(&mut self, name: FactName) {
         if self.facts.get(&name).is_some_and(|old| old.fact.removed && old.unsent.is_none()) {
             self.facts.remove(&name);
+            self.audit.remove(name);
             self.counts[name.kind as usize] -= 1;
         }
     }
@@ -418,15 +493,25 @@ impl FactReplica {
         // The store has the same bounds, and drops what has ended.
         if self.has_room(name) {
             self.set(name, fact.clone(), None, written);
+            let authored = fact.seal.filter(|_| fact.verified).map(|seal| seal.authored);
+            if let (Some(authored), Some(entry)) = (authored, self.facts.get_mut(&name)) {
+                entry.latest.record(authored, now);
+            }
         }
         is_news
     }
 
     fn set(&mut self, name: FactName, fact: SharedFact, unsent: Option<SendOrder>, written: u64) {
-        match self.facts.insert(name, ReplicaEntry { fact, unsent, written }) {
+        let old = self.facts.remove(&name);
+        match &old {
             Some(old) => drop(old.unsent.map(|turn| self.unsent.remove(&turn))),
             None => self.counts[name.kind as usize] += 1,
         }
+        if self.sealer.seals(name.kind) {
+            self.audit.add(name);
+        }
+        let (latest, heals) = old.map(|old| (old.latest, old.heals)).unwrap_or_default();
+        self.facts.insert(name, ReplicaEntry { fact, unsent, written, latest, heals });
         if let Some(turn) = unsent {
             self.unsent.insert(turn, name);
         }
@@ -495,6 +580,7 @@ mod tests {
             outcomes: Vec::new(),
             changes,
             unreadable_facts: 0,
+            unreadable: Vec::new(),
         }
     }
 
@@ -521,7 +607,7 @@ mod tests {
         book
     }
 
-    fn sent_next(book: &FactReplica, now: u64) -> Vec<u8> {
+    fn sent_next(book: &mut FactReplica, now: u64) -> Vec<u8> {
         book.next_request(Micros::new(now)).facts.iter().map(|telling| telling.name.id[0]).collect()
     }
 
@@ -529,11 +615,11 @@ mod tests {
     fn a_store_that_went_back_is_told_everything_again() {
         let now = 100_000_000;
         let mut book = exchanged(now);
-        assert!(sent_next(&book, now).is_empty());
+        assert!(sent_next(&mut book, now).is_empty());
         let sent = book.next_request(Micros::new(now));
         let news = book.apply_reply(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
         assert_eq!(news.backlog, FactBacklog::Resends);
-        let mut told = sent_next(&book, now);
+        let mut told = sent_next(&mut book, now);
         told.sort_unstable();
         assert_eq!(told, [1, 2]);
         let stamps = book.next_request(Micros::new(now));
@@ -546,7 +632,7 @@ mod tests {
         let mut book = exchanged(now);
         book.record_failure(Micros::new(now + 1));
         book.record_failure(Micros::new(now + 2));
-        assert_eq!(sent_next(&book, now + 3), [1], "the other is older than a minute");
+        assert_eq!(sent_next(&mut book, now + 3), [1], "the other is older than a minute");
     }
 
     #[test]
@@ -570,7 +656,7 @@ mod tests {
     fn an_old_version_that_somebody_writes_back_is_not_taken() {
         let sealer = || FactSealer::new(Some(b"0123456789abcdef"), "t");
         let (mut author, mut reader) = (FactReplica::new(sealer()), FactReplica::new(sealer()));
-        let sealed = |author: &FactReplica, now| {
+        let sealed = |author: &mut FactReplica, now| {
             let sent = author.next_request(Micros::new(now));
             let fact = sent.facts[0].fact.clone();
             (sent, StoredFact { seal: fact.seal, ..stored(now, &fact.payload) })
@@ -590,13 +676,13 @@ mod tests {
         assert!(author.next_request(Micros::new(first)).facts.is_empty(), "no clock to seal by");
         let sent = author.next_request(Micros::new(first));
         author.apply_reply(&sent, reply(first, (0, 0), Vec::new()), Micros::new(first));
-        let (sent, old) = sealed(&author, first);
+        let (sent, old) = sealed(&mut author, first);
         let again = || StoredFact { seal: old.seal, ..stored(later + 1, "old") };
         let written_back = again();
         confirmed(&mut author, &sent, first);
         assert!(read(&mut reader, again(), first).facts[0].1.verified);
         author.publish(name(1), fact(later, "new"), Micros::new(later));
-        let (sent, new) = sealed(&author, later);
+        let (sent, new) = sealed(&mut author, later);
         confirmed(&mut author, &sent, later);
         assert_eq!(read(&mut reader, new, later).facts.len(), 1);
         let news = read(&mut reader, written_back, later + 2);
@@ -608,6 +694,118 @@ mod tests {
         let news = read(&mut open, again(), later + 7);
         assert_eq!((news.facts.len(), news.unchecked), (1, 1));
         assert!(!news.facts[0].1.verified);
+    }
+
+    /// A replica that has sealed and published an override, and the override as the store has it.
+    fn sealed(now: u64, payload: &str, until: Option<u64>) -> (FactReplica, StoredFact) {
+        let mut book = FactReplica::new(FactSealer::new(Some(b"0123456789abcdef"), "t"));
+        let at = Micros::new(now);
+        let sent = book.next_request(at);
+        book.apply_reply(&sent, reply(now, (0, 0), Vec::new()), at);
+        let until = until.map(Micros::new);
+        book.publish(name(1), SharedFact { until, ..fact(now, payload) }, at);
+        let stored = publish_next(&mut book, now);
+        (book, stored)
+    }
+
+    /// Publishes the next change, and reads it from the store.
+    fn publish_next(book: &mut FactReplica, now: u64) -> StoredFact {
+        let sent = book.next_request(Micros::new(now));
+        let OutgoingFact { fact, .. } = &sent.facts[0];
+        let seal = fact.seal.expect("it is sealed");
+        let (removed, until) = (fact.removed, seal.until);
+        let stored = StoredFact { removed, until, seal: Some(seal), ..stored(now, &fact.payload) };
+        let read = StoredFact { payload: stored.payload.clone(), ..stored };
+        let mut answer = reply(now, (sent.seen_version, now), vec![(name(1), read)]);
+        answer.outcomes = vec![PublishOutcome::Accepted];
+        assert!(book.apply_reply(&sent, answer, Micros::new(now)).facts.is_empty());
+        stored
+    }
+
+    /// Hears one fact. Returns the facts that were taken, and the refusals.
+    fn hear(book: &mut FactReplica, fact: &StoredFact, now: u64) -> (usize, [u64; 3]) {
+        let sent = book.next_request(Micros::new(now));
+        let fact = StoredFact { payload: fact.payload.clone(), ..*fact };
+        let mut answer = reply(now, (sent.seen_version, now), vec![(name(1), fact)]);
+        answer.outcomes = vec![PublishOutcome::Superseded; sent.facts.len()];
+        let news = book.apply_reply(&sent, answer, Micros::new(now));
+        (news.facts.len(), news.refused)
+    }
+
+    #[test]
+    fn the_end_of_a_sealed_fact_cannot_be_moved() {
+        let (start, hour) = (100_000_000, 3_600_000_000);
+        let (mut book, first) = sealed(start, "first", Some(start + hour));
+        assert_eq!(first.until, start + hour + 1_000_000_000, "by the clock of the store");
+        let later = start + 20_000_000;
+        let at = Micros::new(later);
+        book.publish(name(1), SharedFact { removed: true, ..fact(later, "first") }, at);
+        let removal = publish_next(&mut book, later);
+        for until in [later + 1_000_000_001, 0] {
+            let moved = StoredFact { until, payload: removal.payload.clone(), ..removal };
+            assert_eq!(hear(&mut book, &moved, later + 1), (0, [0, 1, 0]), "{until}");
+        }
+        book.drop_ended(Micros::new(later + 13_000_000));
+        assert_eq!(hear(&mut book, &first, later + 13_000_000), (0, [0, 0, 1]));
+    }
+
+    #[test]
+    fn earlier_versions_are_taken_only_near_the_latest() {
+        let start = 100_000_000;
+        let (mut author, first) = sealed(start, "1", None);
+        let mut versions = vec![first];
+        for step in 1..=3 {
+            let now = start + step * 9_000_000;
+            author.publish(name(1), fact(now, &format!("{}", step + 1)), Micros::new(now));
+            versions.push(publish_next(&mut author, now));
+        }
+        let (mut reader, _) = sealed(start - 1, "0", None);
+        let now = start + 30_000_000;
+        let rows = [(3, 0, 1), (2, 1, 1), (1, 2, 0), (0, 3, 0), (3, 4, 1), (2, 10_000_001, 0)];
+        for (version, after, taken) in rows {
+            let (news, refused) = hear(&mut reader, &versions[version], now + after);
+            assert_eq!((news, refused), (taken, [0, 0, 1 - taken as u64]), "{version} {after}");
+        }
+    }
+
+    #[test]
+    fn a_fact_that_has_ended_is_not_put_back() {
+        let start = 100_000_000;
+        let (mut book, right) = sealed(start, "right", Some(start + 5_000_000));
+        let forged = StoredFact { payload: "forged".into(), ..right };
+        for (now, sent) in [(start + 4_999_999, 1), (start + 5_000_000, 0)] {
+            assert_eq!(book.next_request(Micros::new(now)).facts.len(), sent, "compared at {now}");
+        }
+        assert_eq!(hear(&mut book, &forged, start + 6_000_000), (0, [0, 1, 0]));
+        assert!(book.next_request(Micros::new(start + 7_000_000)).facts.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_was_not_taken_is_written_over_at_a_bounded_pace() {
+        let start = 100_000_000;
+        let (mut book, right) = sealed(start, "right", None);
+        let forged = StoredFact { seal: None, ..stored(5_000_000_000_000, "forged") };
+        let sent_after = |book: &mut FactReplica, now| {
+            let sent = book.next_request(Micros::new(now));
+            sent.facts.into_iter().find(|one| one.order != SendOrder::AUDIT)
+        };
+        assert_eq!(hear(&mut book, &forged, start + 1), (0, [1, 0, 0]));
+        let told = sent_after(&mut book, start + 2).expect("it is sent again");
+        assert!(told.order.is_resend, "nobody waits for it");
+        assert_eq!((&*told.fact.payload, told.fact.seal), ("right", right.seal));
+        assert_eq!(told.fact.decided_at, FactTime::Stamp(forged.stamp + 1), "no later than that");
+        let healed = StoredFact { stamp: forged.stamp + 1, ..right };
+        assert_eq!(hear(&mut book, &healed, start + 3), (0, [0; 3]), "it is no news");
+        // At once after that it waits; the store is told in the end.
+        assert_eq!(hear(&mut book, &forged, start + 4), (0, [1, 0, 0]));
+        assert!(sent_after(&mut book, start + 5).is_none());
+        assert_eq!(hear(&mut book, &forged, start + 1_000_001), (0, [1, 0, 0]));
+        assert!(sent_after(&mut book, start + 1_000_002).is_some());
+        let unknown = vec![(name(9), stored(7, "made up"))];
+        let sent = book.next_request(Micros::new(start + 2_000_000));
+        let answer = reply(start, (sent.seen_version, start + 9), unknown);
+        let news = book.apply_reply(&sent, answer, Micros::new(start + 2_000_000));
+        assert_eq!((news.refused, book.count(FactKind::Override)), ([1, 0, 0], 1));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A value in the store begins with its seal: `s1,AUTHORED,TAG,` and then the payload. TAG is an HMAC-SHA-256 over
 //! everything that the value means: the prefix of the keys, kind and name, whether it was taken back, when it was
-//! decided, and the payload. So an entry that is moved, changed or made up has a wrong tag, and AUTHORED, in
-//! microseconds of the store's clock, tells a later version from an earlier one that somebody wrote back.
+//! decided, when it ends, and the payload. So an entry that is moved, changed, ended or made up has a wrong tag, and
+//! AUTHORED, in microseconds of the store's clock, tells a later version from an earlier one that somebody wrote back
+//! (`latest_seal.rs`). The only part without a seal is the stamp, which orders what is written.
 //!
 //! Blocks have no seal: who can write to the store can refuse and admit any caller by its counts as well.
 
@@ -18,16 +19,23 @@ const KEY_LABEL: &[u8] = b"tollgate: seals of shared changes, 1";
 /// The beginning of a sealed payload. No payload begins like this.
 const MARK: &str = "s1,";
 
-/// Time by which a version may be older than the one that is known. Clocks of instances differ by less, and a
-/// version that was replaced longer ago is not taken back.
-const REPLAY_TOLERANCE_US: u64 = 10_000_000;
-
 /// The seal of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FactSeal {
     /// The time at which the fact was decided, by the store's clock.
     pub(super) authored: u64,
+    /// The end of the fact, by the store's clock; 0 if it has none. In the store it stands before the payload.
+    pub(super) until: u64,
     tag: [u8; 32],
+}
+
+/// The part of a fact that is sealed with its name and the time of the seal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SealedContent<'a> {
+    pub(super) removed: bool,
+    /// The end by the store's clock; 0 if it has none.
+    pub(super) until: u64,
+    pub(super) payload: &'a str,
 }
 
 /// A reason for which a value in the store is not taken.
@@ -84,29 +92,27 @@ impl FactSealer {
     pub(super) fn seal(
         &self,
         name: FactName,
-        removed: bool,
         authored: u64,
-        payload: &str,
+        content: SealedContent<'_>,
     ) -> Option<FactSeal> {
         let hmac = self.0.as_ref().filter(|_| self.seals(name.kind))?;
-        let tag = message(hmac, name, removed, authored, payload).finalize().into_bytes().into();
-        Some(FactSeal { authored, tag })
+        let tag = message(hmac, name, authored, content).finalize().into_bytes().into();
+        Some(FactSeal { authored, until: content.until, tag })
     }
 
-    /// Checks the seal of a payload from the store. `Ok(true)`: an instance with our secret has sealed it.
+    /// Checks the seal of a fact from the store. `Ok(true)`: an instance with our secret has sealed it.
     pub(super) fn check(
         &self,
         name: FactName,
-        removed: bool,
         seal: Option<&FactSeal>,
-        payload: &str,
+        content: SealedContent<'_>,
     ) -> Result<bool, SealRefusal> {
         let Some(hmac) = self.0.as_ref().filter(|_| self.seals(name.kind)) else {
             return Ok(false);
         };
         let Some(seal) = seal else { return Err(SealRefusal::Unsealed) };
         // In constant time: nobody finds out by trying how much of a tag is right.
-        message(hmac, name, removed, seal.authored, payload)
+        message(hmac, name, seal.authored, content)
             .verify_slice(&seal.tag)
             .map(|()| true)
             .map_err(|_| SealRefusal::WrongSeal)
@@ -114,13 +120,14 @@ impl FactSealer {
 }
 
 impl FactSeal {
-    /// Reads a value of the store: its seal, if it has one, and the payload. `None`: the seal cannot be read.
-    pub(super) fn split(value: &str) -> Option<(Option<FactSeal>, &str)> {
+    /// Reads the end of a value in the store: its seal, if it has one, and the payload. `until` stands before them.
+    /// `None`: the seal cannot be read.
+    pub(super) fn split(value: &str, until: u64) -> Option<(Option<FactSeal>, &str)> {
         let Some(sealed) = value.strip_prefix(MARK) else { return Some((None, value)) };
         let mut parts = sealed.splitn(3, ',');
         let authored = parts.next()?.parse().ok()?;
         let tag = tag_of(parts.next()?)?;
-        Some((Some(FactSeal { authored, tag }), parts.next()?))
+        Some((Some(FactSeal { authored, until, tag }), parts.next()?))
     }
 
     /// The payload with its seal, as the store has it.
@@ -133,11 +140,6 @@ impl FactSeal {
         text.push(',');
         text.push_str(payload);
         text
-    }
-
-    /// Returns true if this version is so much older than the known one that somebody has written it back.
-    pub(super) fn is_replay_after(&self, known: &FactSeal) -> bool {
-        self.authored.saturating_add(REPLAY_TOLERANCE_US) < known.authored
     }
 }
 
@@ -163,15 +165,15 @@ fn hmac_of(key: &[u8]) -> Hmac<Sha256> {
 fn message(
     hmac: &Hmac<Sha256>,
     name: FactName,
-    removed: bool,
     authored: u64,
-    payload: &str,
+    SealedContent { removed, until, payload }: SealedContent<'_>,
 ) -> Hmac<Sha256> {
     hmac.clone()
         .chain_update(name.kind.letter())
         .chain_update(name.id)
         .chain_update([u8::from(removed)])
         .chain_update(authored.to_le_bytes())
+        .chain_update(until.to_le_bytes())
         .chain_update(length(payload.len()))
         .chain_update(payload)
 }
@@ -186,35 +188,47 @@ mod tests {
 
     const SECRET: &[u8] = b"0123456789abcdef";
 
+    fn set(payload: &str) -> SealedContent<'_> {
+        SealedContent { removed: false, until: 9_000, payload }
+    }
+
     #[test]
     fn a_seal_holds_for_the_whole_meaning_of_a_fact_and_for_nothing_else() {
         let sealer = FactSealer::new(Some(SECRET), "t");
         let name = FactName::of_override("api", "user=42");
-        let seal = sealer.seal(name, false, 1_000, "{}").unwrap();
-        assert_eq!(sealer.check(name, false, Some(&seal), "{}"), Ok(true));
+        let content = set("{}");
+        let seal = sealer.seal(name, 1_000, content).unwrap();
+        assert_eq!(sealer.check(name, Some(&seal), content), Ok(true));
         let other_name = FactName::of_override("api", "user=43");
         let rules = FactName { kind: FactKind::Rules, id: name.id };
         let later = FactSeal { authored: 1_001, ..seal };
+        let (removed, sooner) =
+            (SealedContent { removed: true, ..content }, SealedContent { until: 8_999, ..content });
+        let endless = SealedContent { until: 0, ..content };
+        let (foreign, young) =
+            (FactSealer::new(Some(SECRET), "u"), FactSealer::new(Some(b"f"), "t"));
         let rows = [
-            (&sealer, other_name, false, seal, "{}", "moved to another caller"),
-            (&sealer, rules, false, seal, "{}", "moved to another kind"),
-            (&sealer, name, true, seal, "{}", "made a removal"),
-            (&sealer, name, false, later, "{}", "made to look later"),
-            (&sealer, name, false, seal, "{} ", "changed"),
-            (&FactSealer::new(Some(SECRET), "u"), name, false, seal, "{}", "from another prefix"),
-            (&FactSealer::new(Some(b"f"), "t"), name, false, seal, "{}", "under another secret"),
+            (&sealer, other_name, seal, content, "moved to another caller"),
+            (&sealer, rules, seal, content, "moved to another kind"),
+            (&sealer, name, seal, removed, "made a removal"),
+            (&sealer, name, seal, sooner, "made to end sooner"),
+            (&sealer, name, seal, endless, "made to have no end"),
+            (&sealer, name, later, content, "made to look later"),
+            (&sealer, name, seal, set("{} "), "changed"),
+            (&foreign, name, seal, content, "from another prefix"),
+            (&young, name, seal, content, "under another secret"),
         ];
-        for (sealer, name, removed, seal, payload, what) in rows {
-            let checked = sealer.check(name, removed, Some(&seal), payload);
+        for (sealer, name, seal, content, what) in rows {
+            let checked = sealer.check(name, Some(&seal), content);
             assert_eq!(checked, Err(SealRefusal::WrongSeal), "{what}");
         }
-        assert_eq!(sealer.check(name, false, None, "{}"), Err(SealRefusal::Unsealed));
+        assert_eq!(sealer.check(name, None, content), Err(SealRefusal::Unsealed));
         let open = FactSealer::new(None, "t");
-        assert_eq!(open.check(name, false, Some(&seal), "{}"), Ok(false), "it cannot tell");
-        assert_eq!(open.seal(name, false, 1_000, "{}"), None);
+        assert_eq!(open.check(name, Some(&seal), content), Ok(false), "it cannot tell");
+        assert_eq!(open.seal(name, 1_000, content), None);
         let block = FactName::block([1; 16]);
         assert_eq!(
-            (sealer.seal(block, false, 1, ""), sealer.check(block, false, None, "")),
+            (sealer.seal(block, 1, set("")), sealer.check(block, None, set(""))),
             (None, Ok(false))
         );
     }
@@ -222,28 +236,17 @@ mod tests {
     #[test]
     fn values_are_read_as_they_were_written() {
         let sealer = FactSealer::new(Some(SECRET), "t");
-        let seal = sealer.seal(FactName::RULES, false, u64::MAX >> 11, "a,b\nc").unwrap();
+        let seal = sealer.seal(FactName::RULES, u64::MAX >> 11, set("a,b\nc")).unwrap();
         let text = seal.text("a,b\nc");
         assert!(text.len() <= "a,b\nc".len() + 85, "{text}");
-        assert_eq!(FactSeal::split(&text), Some((Some(seal), "a,b\nc")));
-        assert_eq!(FactSeal::split("{\"rule\":\"s1,\"}"), Some((None, "{\"rule\":\"s1,\"}")));
+        assert_eq!(FactSeal::split(&text, 9_000), Some((Some(seal), "a,b\nc")));
+        assert_eq!(FactSeal::split("{\"rule\":\"s1,\"}", 0), Some((None, "{\"rule\":\"s1,\"}")));
         let digits = "0".repeat(64);
         for wrong in ["s1,", "s1,5", "s1,5,00,x", "s1,x,,", "s1,-1,,"] {
-            assert_eq!(FactSeal::split(wrong), None, "{wrong}");
+            assert_eq!(FactSeal::split(wrong, 0), None, "{wrong}");
         }
-        assert_eq!(FactSeal::split(&format!("s1,5,{digits}")), None, "it ends early");
-        assert_eq!(FactSeal::split(&format!("s1,5,{},x", "é".repeat(32))), None);
+        assert_eq!(FactSeal::split(&format!("s1,5,{digits}"), 0), None, "it ends early");
+        assert_eq!(FactSeal::split(&format!("s1,5,{},x", "é".repeat(32)), 0), None);
         assert!(!format!("{sealer:?}").contains("Hmac"), "{sealer:?}");
-    }
-
-    #[test]
-    fn an_old_version_is_a_replay_and_a_clock_that_differs_is_not() {
-        let sealer = FactSealer::new(Some(SECRET), "t");
-        let of = |authored| sealer.seal(FactName::RULES, false, authored, "x").unwrap();
-        let known = of(60_000_000);
-        for (authored, is_replay) in [(0, true), (49_999_999, true), (50_000_000, false)] {
-            assert_eq!(of(authored).is_replay_after(&known), is_replay, "{authored}");
-        }
-        assert!(!of(90_000_000).is_replay_after(&known));
     }
 }

@@ -5,13 +5,13 @@ use tollgate::Micros;
 
 use tollgate_shared::blocks::{BLOCKS_MAX, KeyHash};
 
-use super::fact_seal::FactSeal;
+use super::fact_seal::{FactSeal, SealedContent};
 
 /// The most overrides at a time, here and in the store.
 pub const OVERRIDES_MAX: usize = 10_000;
 
 /// The kinds of facts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FactKind {
     Block,
     Override,
@@ -53,7 +53,7 @@ impl FactKind {
 }
 
 /// The identity of a fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FactName {
     pub(super) kind: FactKind,
     pub(super) id: [u8; 16],
@@ -133,11 +133,6 @@ impl SharedFact {
             verified: false,
         }
     }
-
-    /// The time of its seal, or the one that its seal has to be later than.
-    pub(super) fn sealed_at(&self) -> u64 {
-        self.seal.map_or(self.sealed_after, |seal| seal.authored)
-    }
 }
 
 /// A fact as the store has it, times by the store's clock.
@@ -153,6 +148,11 @@ pub(super) struct StoredFact {
 }
 
 impl StoredFact {
+    /// The part that its seal is about, apart from its name.
+    pub(super) fn sealed_content(&self) -> SealedContent<'_> {
+        SealedContent { removed: self.removed, until: self.until, payload: &self.payload }
+    }
+
     /// `None`: it is not one of ours.
     pub(super) fn read(kind: FactKind, value: &[u8]) -> Option<StoredFact> {
         let value = std::str::from_utf8(value).ok()?;
@@ -164,7 +164,7 @@ impl StoredFact {
             "-" => true,
             _ => return None,
         };
-        let (seal, payload) = FactSeal::split(parts.next()?)?;
+        let (seal, payload) = FactSeal::split(parts.next()?, stop)?;
         let exact = stamp <= Micros::MAX.as_u64() && stop <= Micros::MAX.as_u64();
         let fits = exact && payload.len() <= kind.payload_max();
         let payload = payload.into();

@@ -7,6 +7,8 @@
 -- name the later decided holds, whoever tells it first. A stamp ahead of this clock was written by a
 -- server whose clock was ahead of it: what is decided now is later all the same.
 --
+-- Who has a secret seals rules and overrides, with their STOP: then this takes it as it is told, and never changes it.
+--
 -- The log has the version at which each fact was last written, so that an instance asks only for
 -- what is new to it. Versions are this clock's microseconds, and grow even if the clock does not.
 --
@@ -15,7 +17,7 @@
 --       most changes told, most bytes told, then of each fact told: kind, name, 'a' or 's', when,
 --       after, stop, mark, payload.
 --       a: decided so many microseconds ago, knowing of the one with the stamp `after`, and ending so
---       many from now; s: as it was told before.
+--       many from now, or at that instant if it is sealed; s: as it was told before.
 --       The mark ~ takes back what is there, and leaves no trace if nothing is.
 -- Reply epoch, now, live instances, listed from, listed to, version, what came of each fact told (1
 --       taken, 0 a later one is there, 2 no room, 3 nothing to take back), then the changes: kind,
@@ -103,11 +105,14 @@ local function read(kind, name)
   return stamp, stop, mark, value
 end
 
+local function value_of(stamp, stop, mark, payload)
+  return text(stamp) .. ',' .. text(stop) .. ',' .. mark .. ',' .. payload
+end
+
 local function write(kind, name, stamp, stop, mark, payload)
   changed = true
   version = math.max(version + 1, now)
-  local value = text(stamp) .. ',' .. text(stop) .. ',' .. mark .. ',' .. payload
-  redis.call('HSET', FACTS[kind], name, value)
+  redis.call('HSET', FACTS[kind], name, value_of(stamp, stop, mark, payload))
   keep(FACTS[kind])
   redis.call('ZADD', LOG, text(version), kind .. name)
   keep(LOG)
@@ -121,10 +126,19 @@ end
 
 local ended = redis.call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'LIMIT', 0, DROPPED_MAX)
 for _, member in ipairs(ended) do
-  local facts = FACTS[string.sub(member, 1, 1)]
-  if facts then redis.call('HDEL', facts, string.sub(member, 2)) end
-  redis.call('ZREM', LOG, member)
-  redis.call('ZREM', ENDS, member)
+  local kind, name = string.sub(member, 1, 1), string.sub(member, 2)
+  local stamp, stop, mark
+  if FACTS[kind] then stamp, stop, mark = read(kind, name) end
+  if mark and stop > now then
+    -- The list of ends is wrong.
+    redis.call('ZADD', ENDS, text(stop), member)
+  elseif mark and stop == 0 then
+    redis.call('ZREM', ENDS, member)
+  else
+    if FACTS[kind] then redis.call('HDEL', FACTS[kind], name) end
+    redis.call('ZREM', LOG, member)
+    redis.call('ZREM', ENDS, member)
+  end
   changed = true
 end
 
@@ -171,9 +185,10 @@ for at = 9, #ARGV, 8 do
   local kind, name, fresh = ARGV[at], ARGV[at + 1], ARGV[at + 2] == 'a'
   local stamp, stop = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 5])
   local mark, payload = ARGV[at + 6], ARGV[at + 7]
+  local sealed = string.sub(payload, 1, 3) == 's1,'
   if fresh then
     stamp = math.max(now - stamp, tonumber(ARGV[at + 4]) + 1)
-    if stop > 0 then stop = now + stop end
+    if stop > 0 and not sealed then stop = now + stop end
   end
   local old_stamp, old_stop, old_mark, old_value = read(kind, name)
   if fresh and old_mark and old_stamp > now then stamp = old_stamp + 1 end
@@ -183,12 +198,14 @@ for at = 9, #ARGV, 8 do
     outcome = 3
   elseif old_mark and (old_stamp > stamp or (old_stamp == stamp and not fresh)) then
     outcome = 0
-    if old_stamp > stamp then tell(kind .. name, old_value) end
+    -- A sealed value with the same stamp is the same, unless somebody has changed it.
+    local is_other = sealed and old_value ~= value_of(stamp, stop, mark, payload)
+    if old_stamp > stamp or is_other then tell(kind .. name, old_value) end
   elseif not old_stamp and not has_room(kind) then
     outcome = 2
   else
     if mark == '~' then mark = '-' end
-    if old_mark == '+' and mark == '-' then
+    if old_mark == '+' and mark == '-' and not sealed then
       -- Nobody can bring back what would have ended.
       if old_stop > 0 then stop = math.min(stop, old_stop) end
     elseif old_mark == '+' and kind == 'b' then
