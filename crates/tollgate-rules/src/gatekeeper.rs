@@ -7,8 +7,10 @@
 
 mod bans;
 mod deciding;
+mod preflights;
 mod request_strides;
 mod run_time_overrides;
+mod shadow_bans;
 mod store_call;
 
 use arc_swap::ArcSwap;
@@ -34,7 +36,7 @@ use crate::waiting::WaitingTables;
 
 use run_time_overrides::RunTimeOverrides;
 
-pub(crate) use bans::{SHADOW_BLOCK, SHADOW_REFUSALS};
+pub(crate) use shadow_bans::{SHADOW_BLOCK, SHADOW_REFUSALS};
 pub(crate) use store_call::StoreCall;
 pub use store_call::expect_ready;
 
@@ -52,7 +54,7 @@ pub struct Gatekeeper<S = MemoryStore, C = SystemClock> {
     /// Limits stated in requests of descriptors.
     pub(crate) stated: StatedLimitTable,
     overflow: OverflowTable,
-    counts: GatekeeperCounters,
+    counts: Arc<GatekeeperCounters>,
     observer: Option<Arc<dyn RulesObserver>>,
 }
 
@@ -86,6 +88,7 @@ struct GatekeeperCounters {
     bans: AtomicU64,
     bans_without_room: AtomicU64,
     shadow_bans: AtomicU64,
+    shadow_refusals_lost: AtomicU64,
 }
 
 /// Number of events beside decisions so far.
@@ -104,6 +107,9 @@ pub struct GatekeeperStats {
     pub bans_without_room: u64,
     /// Keys that rules in shadow would have blocked after refusals.
     pub shadow_bans: u64,
+    /// Refusals that rules in shadow would have given and that did not count towards their bans, because the store had too
+    /// much to do without a caller, or because rules were replaced meanwhile.
+    pub shadow_refusals_lost: u64,
     /// Open reservations.
     pub reservations: usize,
     /// Requests that wait their turn or are delayed.
@@ -182,7 +188,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             settlements: SettlementTally::default(),
             stated: StatedLimitTable::default(),
             overflow: OverflowTable::default(),
-            counts: GatekeeperCounters::default(),
+            counts: Arc::default(),
             observer: None,
         }
     }
@@ -273,6 +279,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             bans: count(&self.counts.bans),
             bans_without_room: count(&self.counts.bans_without_room),
             shadow_bans: count(&self.counts.shadow_bans),
+            shadow_refusals_lost: count(&self.counts.shadow_refusals_lost),
             reservations: self.reservations.len(),
             waiting: self.waiting.len(),
         }

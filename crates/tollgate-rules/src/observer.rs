@@ -301,7 +301,9 @@ fn rule_verdict<'a>(
     }
     let verdict = match planned.enforcement {
         _ if outcome.allowed => Verdict::Allowed,
-        _ if !outcome.is_known() => Verdict::Unavailable,
+        Enforcement::Enforced if !outcome.is_known() => Verdict::Unavailable,
+        // A rule that is not enforced refuses nobody because of its store.
+        _ if !outcome.is_known() => Verdict::Allowed,
         Enforcement::Enforced => Verdict::Refused,
         Enforcement::Shadow => Verdict::Shadow,
         Enforcement::Soft => Verdict::Soft,

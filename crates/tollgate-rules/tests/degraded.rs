@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{
-    Check, DecidedBy, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Refusal, Store,
-    SystemClock, Wait,
+    Check, DecidedBy, Decision, Key, ManualClock, MemoryStore, Micros, Now, Outcome, Receipt,
+    Refusal, Store, SystemClock, Wait,
 };
-use tollgate_rules::{Ask, Facts, Gatekeeper, Source, compile, expect_ready};
+use tollgate_rules::{Ask, Facts, Gatekeeper, Source, Verdict, compile, expect_ready};
 
 /// Answers as a store that several instances share: while it is down, each is alone.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ struct DegradedStore {
     down: AtomicBool,
     /// Refuses while it is down.
     closes: bool,
+    /// Checks in shadow are about another store, which does not answer.
+    loses_shadow: bool,
 }
 
 impl Store for DegradedStore {
@@ -38,6 +40,11 @@ impl Store for DegradedStore {
         }
         let _ = self.table.decide_each(checks, now, outcomes);
         outcomes.iter_mut().for_each(|outcome| outcome.decided_by = decided_by);
+        for (outcome, check) in outcomes.iter_mut().zip(checks) {
+            if self.loses_shadow && check.is_shadow() {
+                *outcome = Outcome { decided_by: DecidedBy::Closed, ..Outcome::default() };
+            }
+        }
         Ok(Decision::of_outcomes(checks, outcomes, now.instant()))
     }
 
@@ -80,7 +87,7 @@ fn gatekeeper(closes: bool) -> (Gatekeeper<Arc<DegradedStore>>, Arc<DegradedStor
                 ban: { after: 3, within: 1m, for: 15m }, refusal: { body: Over. } }]";
     let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
     let (table, down) = (MemoryStore::new(1_000), AtomicBool::new(true));
-    let store = Arc::new(DegradedStore { table, down, closes });
+    let store = Arc::new(DegradedStore { table, down, closes, loses_shadow: false });
     (Gatekeeper::new(rules, store.clone(), SystemClock), store)
 }
 
@@ -115,4 +122,24 @@ fn an_outage_bans_nobody() {
         assert!(!decide().allowed());
         assert_eq!(gatekeeper.stats().bans, bans, "the store refuses: counted, from none on");
     }
+}
+
+#[test]
+fn a_rule_in_shadow_without_its_store_counts_as_what_happened_to_the_request() {
+    let text = "rules:
+- { name: trial, key: '{user}', mode: shadow, limits: [5/hour] }
+- { name: api, key: '{user}', limits: [2/hour] }";
+    let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+    let (table, down) = (MemoryStore::new(1_000), AtomicBool::new(false));
+    let store = DegradedStore { table, down, closes: false, loses_shadow: true };
+    let gatekeeper = Gatekeeper::new(rules, store, ManualClock::new(Micros::from_secs(9)));
+    let ask = Ask { facts: Facts { user: Some("42"), ..Facts::default() }, ..Ask::default() };
+    let decide =
+        || expect_ready(gatekeeper.decide_by(gatekeeper.rules(), &ask, gatekeeper.now())).allowed();
+    assert_eq!([(); 5].map(|()| decide()), [true, true, false, false, false]);
+    let rules = gatekeeper.rules();
+    let (_, trial) = rules.tallies().next().unwrap();
+    let counted =
+        [Verdict::Allowed, Verdict::RefusedByOther, Verdict::Unavailable, Verdict::Shadow];
+    assert_eq!(counted.map(|verdict| trial.count(verdict)), [2, 3, 0, 0]);
 }

@@ -145,3 +145,44 @@ fn a_burst_waits_only_as_far_as_its_limit_can_serve_it() {
         assert_eq!((waiting.len(), refused), (3, 8), "{limit}");
     }
 }
+
+#[test]
+fn refusals_in_shadow_count_towards_bans_of_requests_that_could_have_waited() {
+    let rules = "
+  - { name: trial, key: '{ip}', mode: shadow, limits: [1/hour], ban: { after: 3, within: 1h, for: 1h } }
+  - { name: each, key: '{ip}', limits: [5/second burst 5], fair: { wait: 60s } }
+";
+    let gatekeeper = gatekeeper(rules);
+    let bans_after = |_| {
+        assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), None);
+        gatekeeper.stats().shadow_bans
+    };
+    assert_eq!([0, 1, 2, 3].map(bans_after), [0, 0, 0, 1], "the first is within the limit");
+    gatekeeper.clock().advance(Duration::from_secs(3));
+    assert_eq!([0, 1].map(bans_after), [1; 2], "once in the time of the block");
+    assert_eq!(gatekeeper.stats().shadow_refusals_lost, 0);
+    // A try that is refused is not final: it waits, and counts when it is admitted.
+    let delayed = "
+  - { name: trial, key: '{ip}', mode: shadow, limits: [1/hour], ban: { after: 2, within: 1h, for: 1h } }
+  - { name: each, key: '{ip}', limits: [1/second burst 1], fair: { wait: 60s } }
+";
+    let gatekeeper = self::gatekeeper(delayed);
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), None);
+    let mut bans = Vec::new();
+    for _ in 0..2 {
+        let mut waiting = queued(send(&gatekeeper, &ask(1), 60_000));
+        bans.push(gatekeeper.stats().shadow_bans);
+        gatekeeper.clock().advance(Duration::from_secs(1));
+        let ask = ask(1);
+        loop {
+            let turn = gatekeeper.admit_in_turn(waiting, &ask, false, &|_| Box::pin(pending()));
+            match poll(pin!(turn)) {
+                Poll::Ready(Ok(served)) => break assert_eq!(served.answer.refusal(), None),
+                Poll::Ready(Err(again)) => waiting = again,
+                Poll::Pending => panic!("it is its turn"),
+            }
+        }
+        bans.push(gatekeeper.stats().shadow_bans);
+    }
+    assert_eq!(bans, [0, 0, 0, 1]);
+}

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::hint::black_box;
 use std::task::Poll;
 
+use tollgate::store::DetachedCheck;
 use tollgate::{Check, Decision, Key, MemoryStore, Micros, Now, Outcome, Receipt, Store, Wait};
 
 #[derive(Debug)]
@@ -40,6 +41,10 @@ impl Store for YieldingStore {
     ) -> Result<Decision, Infallible> {
         travel().await;
         Store::decide_each(&self.0, checks, now, outcomes).await
+    }
+
+    fn decide_detached(&self, check: DetachedCheck, now: Now<'_>) -> bool {
+        self.0.decide_detached(check, now)
     }
 
     async fn refund(

@@ -18,7 +18,6 @@ mod hot_key_sketch;
 mod inspect;
 mod lease;
 mod local_sync;
-mod owned_check;
 mod pending_changes;
 mod refusal_cache;
 mod retained_check;
@@ -42,7 +41,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::store::join::join_all;
-use tollgate::store::{InspectedStates, RequestList};
+use tollgate::store::{DetachedCheck, InspectedStates, RequestList};
 use tollgate::{
     Act, Check, Consistency, DecidedBy, Decision, Key, Limit, MemoryStore, Micros, Now, Outcome,
     Receipt, Store, Wait,
@@ -60,6 +59,10 @@ use share_cache::ShareCache;
 use stats::DegradedCounts;
 
 pub use stats::SharedStats;
+
+/// The most checks without a caller at a time, together with the calls whose callers have left, which may be more. Each
+/// ends at the timeout of its store.
+const DETACHED_CHECKS_MAX: usize = 1_024;
 
 /// Interval of the background work; no interval of `local_sync` is shorter.
 const BACKGROUND_TICK: Duration = Duration::from_millis(10);
@@ -522,6 +525,25 @@ impl<R: RemoteStore> Store for SharedStore<R> {
             decisions.extend(join_all(requests).await);
         }
         Ok(())
+    }
+
+    /// Asks the store on the runtime of this store. Returns false if `DETACHED_CHECKS_MAX` checks have no answer yet.
+    fn decide_detached(&self, check: DetachedCheck, now: Now<'_>) -> bool {
+        let runtime = &self.inner.runtime;
+        if runtime.count() >= DETACHED_CHECKS_MAX {
+            return false;
+        }
+        let (store, now) = (self.clone(), now.instant());
+        runtime.spawn(async move {
+            let mut next = Some(check);
+            while let Some((check, then)) = next.map(DetachedCheck::into_parts) {
+                let outcomes = &mut [Outcome::default()];
+                let Ok(decision) =
+                    store.decide_each(&[check.check()], Now::at(now), outcomes).await;
+                next = then(decision);
+            }
+        });
+        true
     }
 
     async fn refund(

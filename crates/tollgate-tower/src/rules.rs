@@ -158,20 +158,16 @@ async fn decide_or_queue<S: InfallibleStore + 'static, C: Clock + 'static>(
     Ok(verdict(gatekeeper, question, reserved, Some(sleep)).warning(warning))
 }
 
-/// Refuses a CORS preflight that a block stops, although no rule counts it. A peek finds the blocks of all rules.
+/// Refuses a CORS preflight that a block stops, although no rule counts it.
 async fn blocked_preflight<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
     question: &GateRequest,
     facts: Facts<'_>,
     now: Micros,
 ) -> Option<GateVerdict> {
-    let rules = gatekeeper.rules();
-    if !facts.is_preflight || !rules.settings().preflights_pass {
-        return None;
-    }
-    let ask = Ask { facts, cost: Some(0), cannot_wait: true, ..Ask::default() };
-    let answer = gatekeeper.peek_by(rules, &ask, gatekeeper.clock_instant(now)).await;
-    (!answer.allowed()).then(|| tell(question, &answer))
+    let (ask, now) = (Ask { facts, ..Ask::default() }, gatekeeper.clock_instant(now));
+    let refused = gatekeeper.refuse_preflight_by(gatekeeper.rules(), &ask, now).await;
+    refused.map(|answer| tell(question, &answer))
 }
 
 /// Decides about a queued request when it is its turn.

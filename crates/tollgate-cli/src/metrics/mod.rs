@@ -153,6 +153,12 @@ impl Metrics {
             "Callers that rules in shadow would have blocked because of their refusals.",
         );
         one(
+            "tollgate_shadow_refusals_lost_total",
+            MetricKind::Counter,
+            stats.shadow_refusals_lost.into(),
+            "Refusals in shadow that did not count towards a ban: too many were on their way to the store, or rules were replaced.",
+        );
+        one(
             "tollgate_bans_without_room_total",
             MetricKind::Counter,
             stats.bans_without_room.into(),

@@ -28,6 +28,13 @@ rules:
   - { name: all, key: global, limits: [{ rate: 1/hour, burst: 400, algorithm: leaky_bucket, queue: true }] }
 ";
 
+/// The same queue, and a rule in shadow that counts each request after the first towards a ban.
+const SHADOW_BAN: &str = "
+rules:
+  - { name: even, key: global, limits: [{ rate: 1/hour, burst: 400, algorithm: leaky_bucket, queue: true }] }
+  - { name: trial, key: '{ip}', mode: shadow, limits: [1/hour], ban: { after: 10000, within: 1h, for: 1h } }
+";
+
 const WORKERS: [&str; 4] = ["1", "2", "4", "8"];
 
 /// Sends requests from as many connections as there are, and resets all of them at once.
@@ -109,7 +116,7 @@ impl DepartureScene {
 #[test]
 fn who_leaves_while_the_store_is_asked_has_paid_nothing() {
     for workers in WORKERS {
-        for (name, rules) in [("queue", QUEUE), ("fair", FAIR_QUEUE)] {
+        for (name, rules) in [("queue", QUEUE), ("fair", FAIR_QUEUE), ("shadow", SHADOW_BAN)] {
             let name = format!("{name}, {workers} workers");
             let scene = DepartureScene::new(rules, workers, Some(TestRedis::start()));
             for _ in 0..4 {

@@ -136,7 +136,7 @@ fn an_access_log_that_was_moved_is_opened_again_after_a_hangup() {
     assert_eq!(paths(&moved, 2).len(), 2);
 }
 
-fn access_lines(path: &Path, count: usize) -> Vec<serde_json::Value> {
+pub(super) fn access_lines(path: &Path, count: usize) -> Vec<serde_json::Value> {
     until("the lines of the access log", || {
         let text = std::fs::read_to_string(path).expect("the access log");
         let lines: Vec<_> =

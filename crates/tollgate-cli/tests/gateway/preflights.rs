@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use testkit::peers::RawUpstream;
 
+use super::front::access_lines;
 use super::gateway_process::GatewayProcess;
 use super::http2_clients::{connect, current_thread_runtime};
-use crate::harness::TestHttpClient;
+use crate::harness::{TestHttpClient, text};
 
 /// The fields of a preflight.
 const PREFLIGHT: [(&str, &str); 2] =
@@ -116,8 +117,43 @@ rules:
             r#"{"block":"15m"}"#,
         );
         assert_eq!(blocked.status, 200, "{blocked:?}");
+        let refused = || {
+            let rules = gateway.server.admin_get("/api/rules", &[]).json();
+            ["refused", "refused_by_other"].map(|one| rules["rules"][0]["tally"][one].as_u64())
+        };
+        let before = refused();
         assert_eq!(preflight("/"), 429);
+        let after = before.map(|count| count.expect("a count"));
+        assert_eq!(refused(), [Some(after[0] + 1), Some(after[1])], "the rule has refused it");
     });
+}
+
+#[test]
+fn a_preflight_that_a_block_stops_is_logged_under_its_rule() {
+    const RULES: &str = "
+preflights: pass
+rules: [{ name: all, key: '{ip}', limits: [1000/hour], ban: { after: 1, within: 1h, for: 1h } }]
+";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let upstream = RawUpstream::recorder();
+    let flags = ["--access-log", text(&path), "--log-format", "json"];
+    let gateway = GatewayProcess::start_with(upstream.address(), RULES, &flags);
+    let preflight = || send(&gateway, false, ("OPTIONS", "/"), &PREFLIGHT, "").0;
+    assert_eq!(preflight(), 200);
+    let fields = [("X-Tollgate-Admin", "1")];
+    let blocked = TestHttpClient::connect(gateway.server.admin()).request(
+        "POST",
+        "/api/keys/all/ip=127.0.0.1",
+        &fields,
+        r#"{"block":"15m"}"#,
+    );
+    assert_eq!(blocked.status, 200, "{blocked:?}");
+    assert_eq!(preflight(), 429);
+    let lines = access_lines(&path, 2);
+    let shown = ["status", "code", "rule", "decided_by"].map(|name| lines[1][name].to_string());
+    assert_eq!(shown, ["429", "\"refused\"", "\"all\"", "\"block\""]);
+    assert_eq!(lines[0]["rule"], "");
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if is_refused_after_all(plan, each, &mut decided, now.instant()) {
             expect_ready(self.refund_charged(plan, &mut decided.entries, now));
         }
-        self.notify_unless_peek(plan, &decided);
+        self.conclude_unless_peek(plan, &decided, now);
         decided
     }
 
@@ -49,7 +49,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if is_refused_after_all(plan, each, &mut decided, now.instant()) {
             Box::pin(self.refund_charged(plan, &mut decided.entries, now)).await;
         }
-        self.notify_unless_peek(plan, &decided);
+        self.conclude_unless_peek(plan, &decided, now);
         decided
     }
 
@@ -58,9 +58,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan.always_refused = is_refused_by_zero_limits(plan);
     }
 
-    fn notify_unless_peek(&self, plan: &RequestPlan<'_>, decided: &PlanDecision) {
+    fn conclude_unless_peek(&self, plan: &RequestPlan<'_>, decided: &PlanDecision, now: Now<'_>) {
         if !plan.peek_only {
-            self.notify(plan, decided);
+            self.conclude_take(plan, decided, now);
         }
     }
 

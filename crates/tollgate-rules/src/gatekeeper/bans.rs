@@ -12,15 +12,10 @@ use tollgate::{
 
 use super::{Gatekeeper, InfallibleStore};
 use crate::answer::{AnswerEntries, Binding, PlanDecision};
-use crate::observer::{BanNotice, BanOutcome};
+use crate::observer::{BanNotice, BanOutcome, RulesObserver};
 use crate::plan::{Enforcement, PlannedLimit, RequestPlan};
 use crate::rule::{Ban, Rule};
-
-/// The scope of refusals that a rule in shadow would have given: rules that are enforced later begin at zero.
-pub(crate) const SHADOW_REFUSALS: &str = "shadow_refusals";
-
-/// The scope of the state that counts a ban in shadow once.
-pub(crate) const SHADOW_BLOCK: &str = "shadow_block";
+use crate::rule_set::RuleSet;
 
 /// The blocks that a request is under.
 pub(crate) struct FoundBlock {
@@ -78,8 +73,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Some(Box::new(FoundBlock { binding, wait, waits }))
     }
 
-    /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the
-    /// block. Refusals in shadow count towards bans in shadow, which change no decision.
+    /// Counts a refusal towards bans. If a block follows, the wait is at least as long as the block.
     #[inline]
     pub(super) async fn apply_bans(
         &self,
@@ -88,9 +82,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         (decision, outcomes): (Decision, &[Outcome]),
         now: Now<'_>,
     ) -> Decision {
-        if act == Act::Take && plan.rules().has_shadow_bans() {
-            self.count_shadow_refusals(plan, outcomes, now).await;
-        }
         if decision.refusal() == Some(Refusal::OverLimit)
             && act == Act::Take
             && plan.has_ban()
@@ -133,19 +124,6 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             longest = longest.max(self.count_refusal(plan, planned, ban, now).await);
         }
         longest
-    }
-
-    /// Counts the refusals that rules in shadow would have given towards their bans.
-    #[inline]
-    async fn count_shadow_refusals(
-        &self,
-        plan: &RequestPlan<'_>,
-        outcomes: &[Outcome],
-        now: Now<'_>,
-    ) {
-        for (ban, planned) in bans_of_shadow(plan, outcomes) {
-            Box::pin(self.count_shadow_refusal(plan, planned, ban, now)).await;
-        }
     }
 
     /// Returns the decision that [`apply_bans`](Gatekeeper::apply_bans) would return. Counts nothing.
@@ -193,34 +171,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let counter = if blocked { &self.counts.bans } else { &self.counts.bans_without_room };
         counter.fetch_add(1, Ordering::Relaxed);
         let outcome = if blocked { BanOutcome::Blocked } else { BanOutcome::NoRoom };
-        self.notify_of_ban(plan, planned, BanNotice { rule, key, at: now, until, outcome });
+        let notice = BanNotice { rule, key, at: now, until, outcome };
+        let number = planned.limit_ref.rule;
+        notify_of_ban(plan.rules(), number, self.observer.as_deref(), &notice);
         blocked.then_some(wait)
-    }
-
-    /// Counts one refusal in shadow, and the ban that would follow: once in the time of its block.
-    #[cold]
-    async fn count_shadow_refusal(
-        &self,
-        plan: &RequestPlan<'_>,
-        planned: &PlannedLimit<'_>,
-        ban: &Ban,
-        now: Now<'_>,
-    ) {
-        let (rule, key) = (plan.rule(planned), plan.caller(planned));
-        let counted_under = rule.scoped(SHADOW_REFUSALS, key);
-        let counted = self.count_one(&refusal_check(rule, ban, &counted_under), now).await;
-        if !is_one_too_many(&counted) {
-            return;
-        }
-        let blocked_under = rule.scoped(SHADOW_BLOCK, key);
-        let check = Check::new(&ban.shadow_block, &blocked_under).terms(ban_terms(rule));
-        let blocked = self.count_one(&check, now).await;
-        if blocked.allowed() && counts_towards_bans(blocked.decided_by()) {
-            self.counts.shadow_bans.fetch_add(1, Ordering::Relaxed);
-            let (at, outcome) = (blocked.at(), BanOutcome::Shadow);
-            let until = at.after(Wait::at_least(ban.block));
-            self.notify_of_ban(plan, planned, BanNotice { rule, key, at, until, outcome });
-        }
     }
 
     async fn count_one(&self, check: &Check<'_>, now: Now<'_>) -> Decision {
@@ -229,32 +183,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             self.store.decide_each(slice::from_ref(check), now, outcome).await;
         counted
     }
-
-    /// Counts a ban for its rule, and notifies the observer.
-    fn notify_of_ban(
-        &self,
-        plan: &RequestPlan<'_>,
-        planned: &PlannedLimit<'_>,
-        notice: BanNotice<'_>,
-    ) {
-        if notice.outcome != BanOutcome::NoRoom {
-            let tally = plan.rules().tally_of(planned.limit_ref.rule);
-            tally.add_ban(notice.outcome == BanOutcome::Shadow);
-        }
-        if let Some(observer) = &self.observer {
-            observer.banned(plan.rules(), &notice);
-        }
-    }
 }
 
-/// The bans that a request counts towards because rules in shadow would have refused it.
-fn bans_of_shadow<'p>(
-    plan: &'p RequestPlan<'_>,
-    outcomes: &[Outcome],
-) -> impl Iterator<Item = (&'p Ban, &'p PlannedLimit<'p>)> {
-    bans_of(plan, outcomes, |_, planned, outcome| {
-        planned.enforcement == Enforcement::Shadow && !outcome.allowed
-    })
+/// Counts a ban for its rule, and notifies the observer.
+pub(super) fn notify_of_ban(
+    rules: &RuleSet,
+    number: u32,
+    observer: Option<&dyn RulesObserver>,
+    notice: &BanNotice<'_>,
+) {
+    if notice.outcome != BanOutcome::NoRoom {
+        rules.tally_of(number).add_ban(notice.outcome == BanOutcome::Shadow);
+    }
+    if let Some(observer) = observer {
+        observer.banned(rules, notice);
+    }
 }
 
 /// The bans that a refusal counts towards, each with a limit that refused: once for each rule and key,
@@ -271,7 +214,7 @@ fn bans_of_refusal<'p>(
 }
 
 /// The bans of the limits that refused, once for each rule and key.
-fn bans_of<'p>(
+pub(super) fn bans_of<'p>(
     plan: &'p RequestPlan<'_>,
     outcomes: &[Outcome],
     refused: impl Fn(usize, &PlannedLimit<'_>, &Outcome) -> bool,
@@ -287,17 +230,17 @@ fn bans_of<'p>(
 }
 
 /// The check that counts a refusal towards a ban.
-fn refusal_check<'c>(rule: &Rule, ban: &'c Ban, counted_under: &'c KeyBuf) -> Check<'c> {
+pub(super) fn refusal_check<'c>(rule: &Rule, ban: &'c Ban, counted_under: &'c KeyBuf) -> Check<'c> {
     Check::new(&ban.refusals, counted_under).terms(ban_terms(rule))
 }
 
 /// Terms of the counts behind a ban.
-fn ban_terms(rule: &Rule) -> Terms {
+pub(super) fn ban_terms(rule: &Rule) -> Terms {
     Terms { consistency: Consistency::Strict, ..rule.terms }
 }
 
 /// Returns true if the refusal that was counted was the last before the block.
-fn is_one_too_many(counted: &Decision) -> bool {
+pub(super) fn is_one_too_many(counted: &Decision) -> bool {
     counts_towards_bans(counted.decided_by()) && counted.remaining() == 0
 }
 
@@ -310,7 +253,7 @@ fn extend_to_block(decision: Decision, block: Wait) -> Decision {
 
 /// Returns true if the key itself caused the refusal. An overflow state refuses for what other keys
 /// did, and without its store an instance refuses by its share or everything.
-fn counts_towards_bans(decided_by: DecidedBy) -> bool {
+pub(super) fn counts_towards_bans(decided_by: DecidedBy) -> bool {
     use DecidedBy::{Lease, Memory, Redis, RefusalCache};
     matches!(decided_by, Memory | Redis | Lease | RefusalCache)
 }

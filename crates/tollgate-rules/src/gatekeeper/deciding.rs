@@ -142,7 +142,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return refused;
         }
         let decided = self.ask_store(plan, act, now).await;
-        self.notify_of_take(plan, act, &decided);
+        self.notify_of_take(plan, act, &decided, now);
         decided
     }
 
@@ -158,7 +158,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return refused;
         }
         let decided = self.ask_store_at_once(plan, act, now);
-        self.notify_of_take(plan, act, &decided);
+        self.notify_of_take(plan, act, &decided, now);
         decided
     }
 
@@ -171,7 +171,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         plan.is_unanswered().then(|| self.refuse_unanswered(now.instant()))
     }
 
-    pub(super) fn notify_of_take(&self, plan: &RequestPlan<'_>, act: Act, decided: &PlanDecision) {
+    pub(super) fn notify_of_take(
+        &self,
+        plan: &RequestPlan<'_>,
+        act: Act,
+        decided: &PlanDecision,
+        now: Now<'_>,
+    ) {
         let is_final = match decided.decision.allowed() {
             true => !plan.defers_admission,
             false => !plan.is_attempt,
@@ -180,12 +186,22 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             if plan.is_attempt {
                 self.count_skipped(plan, decided.decision.at());
             }
-            self.notify(plan, decided);
+            self.conclude_take(plan, decided, now);
         }
     }
 
-    /// Asks a store that answers at once. Only a refusal under a rule that bans, in shadow or not, takes
-    /// the way of other stores.
+    /// Counts a final decision, also towards bans of rules in shadow, and notifies the observer.
+    pub(crate) fn conclude_take(
+        &self,
+        plan: &RequestPlan<'_>,
+        decided: &PlanDecision,
+        now: Now<'_>,
+    ) {
+        self.count_shadow_refusals(plan, decided, now);
+        self.notify(plan, decided);
+    }
+
+    /// Asks a store that answers at once. Only a refusal under a rule that bans takes the way of other stores.
     pub(crate) fn ask_store_at_once(
         &self,
         plan: &RequestPlan<'_>,
@@ -203,8 +219,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if let Some(block) = block {
             return block.refuse(plan, entries, now.instant());
         }
-        let may_ban =
-            decision.refusal() == Some(Refusal::OverLimit) || plan.rules().has_shadow_bans();
+        let may_ban = decision.refusal() == Some(Refusal::OverLimit);
         if may_ban && plan.has_ban() && !plan.is_attempt {
             let outcomes = entries.outcomes();
             decision = expect_ready(self.apply_bans(plan, act, (decision, outcomes), now));

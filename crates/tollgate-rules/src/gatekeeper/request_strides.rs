@@ -143,7 +143,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         correct_only_outcome(plan, &decision, outcomes);
         let entries = AnswerEntries::with_outcomes(plan, outcomes);
         let decided = PlanDecision::new(plan, decision, entries);
-        self.notify_of_take(plan, Act::Take, &decided);
+        self.notify_of_take(plan, Act::Take, &decided, now);
         decided
     }
 }

@@ -363,7 +363,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 if plan.is_attempt {
                     self.count_skipped(plan, now.instant());
                 }
-                self.notify(plan, &decided);
+                self.conclude_take(plan, &decided, now);
                 PlanAnswer::new(plan, ask, (decided, id), departure)
             }
             Err(obstacle) => {
@@ -446,7 +446,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         {
             *decision = decision.refused_for(reason, decision.capacity(), decision.outcome());
         }
-        self.notify(plan, &decided);
+        self.conclude_take(plan, &decided, now);
         decided
     }
 

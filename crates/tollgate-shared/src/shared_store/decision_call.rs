@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tollgate::store::OwnedCheck;
 use tollgate::{Act, Check, Micros, Now, Outcome, Receipt};
 
 use crate::remote_store::{AnswerStates, CallTiming, RemoteStore};
 
-use super::owned_check::OwnedCheck;
 use super::{ClockedStore, SharedStoreInner};
 
 /// The most calls without a caller at a time. One more is dropped with its caller: its charges stay if the store has made

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{InspectedStates, RequestList, Store};
+use super::{DetachedCheck, InspectedStates, RequestList, Store};
 use crate::check::{Check, Key};
 use crate::clock::Now;
 use crate::decision::{Decision, Outcome, Receipt};
@@ -78,6 +78,13 @@ impl<A: Store, B: Store<Error = A::Error>> Store for Either<A, B> {
         match self {
             Either::Left(store) => store.decide_batch(checks, now, decisions).await,
             Either::Right(store) => store.decide_batch(checks, now, decisions).await,
+        }
+    }
+
+    fn decide_detached(&self, check: DetachedCheck, now: Now<'_>) -> bool {
+        match self {
+            Either::Left(store) => store.decide_detached(check, now),
+            Either::Right(store) => store.decide_detached(check, now),
         }
     }
 
@@ -167,6 +174,10 @@ impl<A: Store, B: Store<Error = A::Error>> Store for Either<A, B> {
 /// A store that several parts of a program own together.
 impl<S: Store> Store for Arc<S> {
     type Error = S::Error;
+
+    fn decide_detached(&self, check: DetachedCheck, now: Now<'_>) -> bool {
+        (**self).decide_detached(check, now)
+    }
 
     #[inline]
     fn decide_each(

@@ -25,11 +25,13 @@ pub mod stored_state;
 
 mod all_or_none;
 mod carried_state;
+mod detached_check;
 mod either;
 mod inspected_states;
 mod one_check;
 mod request_list;
 
+pub use detached_check::{DetachedCheck, OwnedCheck};
 pub use either::Either;
 pub use inspected_states::{InspectedState, InspectedStates};
 pub use memory::MemoryStore;
@@ -102,6 +104,21 @@ pub trait Store: Send + Sync {
             }
             Ok(())
         }
+    }
+
+    /// Decides a check about which nobody waits, and those that follow from its decision. Returns false if that is not
+    /// done: a store that has to be waited for needs an implementation of its own, and a bound on such checks. The
+    /// answers go to nobody, so what they charge stays, also if the client of the request leaves.
+    fn decide_detached(&self, check: DetachedCheck, now: Now<'_>) -> bool {
+        let mut next = Some(check);
+        while let Some((check, then)) = next.map(DetachedCheck::into_parts) {
+            let outcomes = &mut [Outcome::default()];
+            let Some(decision) = self.decide_at_once(&[check.check()], now, outcomes) else {
+                return false;
+            };
+            next = then(decision);
+        }
+        true
     }
 
     /// Gives back up to the check's cost of the charge that `receipt` stands for; without a receipt, as

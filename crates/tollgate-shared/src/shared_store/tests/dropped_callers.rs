@@ -1,7 +1,9 @@
 //! Whoever asks and does not wait for the answer, and what is told late.
 
 use super::*;
+use crate::shared_store::DETACHED_CHECKS_MAX;
 use crate::shared_store::decision_call::ABANDONED_CALLS_MAX;
+use tollgate::store::{DetachedCheck, OwnedCheck};
 
 const HOUR: Consistency = Consistency::LocalSync { interval_ms: 3_600_000 };
 
@@ -84,6 +86,38 @@ async fn calls_without_a_caller_are_bounded() {
     assert_eq!(shared.stats().refunds_lost, 10, "nobody reads these answers");
     store.0.holds_answers.store(false, Ordering::Release);
     until(|| store.used(&check, NOW) == 10).await;
+}
+
+/// Would catch: counts behind an answer that keep its caller waiting, or that its caller takes along.
+#[tokio::test]
+async fn detached_checks_are_decided_in_turn_without_a_caller_and_are_bounded() {
+    let (shared, store) = shared(vec![StandInStore::default()]);
+    let limit = limit("1/hour burst 100000");
+    let check = Check::new(&limit, "a");
+    let (first, second) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let detached = || {
+        let (first, second) = (Arc::clone(&first), Arc::clone(&second));
+        let next = OwnedCheck::of(&check.cost(10));
+        DetachedCheck::new(OwnedCheck::of(&check), move |decided| {
+            first.fetch_add(u64::from(decided.allowed()), Ordering::Relaxed);
+            Some(DetachedCheck::new(next, move |decided| {
+                second.fetch_add(u64::from(decided.allowed()), Ordering::Relaxed);
+                None
+            }))
+        })
+    };
+    store.0.holds_answers.store(true, Ordering::Release);
+    let begun =
+        (0..DETACHED_CHECKS_MAX + 5).filter(|_| shared.decide_detached(detached(), NOW.into()));
+    assert_eq!(begun.count(), DETACHED_CHECKS_MAX);
+    store.0.holds_answers.store(false, Ordering::Release);
+    let all = DETACHED_CHECKS_MAX as u64;
+    until(|| second.load(Ordering::Relaxed) == all).await;
+    assert_eq!(first.load(Ordering::Relaxed), all);
+    assert_eq!(store.used(&check, NOW), 11 * all.cast_signed());
+    let memory = MemoryStore::new(100);
+    assert!(memory.decide_detached(detached(), NOW.into()));
+    assert_eq!(memory.balance(&limit, check.key(), NOW), 100_000 - 11);
 }
 
 /// Would catch: units that are taken out of their place to be told, and lost with whoever was to wait.
