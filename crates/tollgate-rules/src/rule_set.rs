@@ -29,7 +29,7 @@ use crate::tally::Tally;
 use crate::waiting::WaitTally;
 use dated_numbers::LimitsAfterOverride;
 use read_headers::ReadHeaders;
-pub use recording::{RecordedHeader, hash_credential};
+pub use recording::{RecordedHeader, hash_credential, hash_header_credential};
 
 /// All rules. A reload replaces the set whole.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use tollgate::Micros;
 use tollgate_rules::credentials::{shown_header_value, shown_url};
-use tollgate_rules::rule_set::hash_credential;
+use tollgate_rules::rule_set::{hash_credential, hash_header_credential};
 use tollgate_rules::stripes::{StripedCounters, Stripes};
 use tollgate_rules::{DecidedRequest, Facts};
 
@@ -146,12 +146,13 @@ impl TrafficRecorder {
         }
         // A stated API key may be the user's, of which a replay sees only the hash.
         let user = rules.user_of_caller(facts);
-        let facts = &Facts { user: user.as_deref(), ..*facts };
+        let stated_key = rules.api_key_of_caller(facts);
+        let facts = &Facts { user: user.as_deref(), api_key: stated_key, ..*facts };
         let caller = self.sampler.hash(facts, ipv6_prefix);
         if !self.share.get().includes(caller) {
             return;
         }
-        let api_key = facts.api_key.filter(|key| !key.is_empty()).map(hash_credential);
+        let api_key = facts.api_key.map(hash_credential);
         let mut headers = RecordedHeaders::default();
         if facts.headers.is_some() || facts.host.is_some() {
             for header in rules.recorded_headers() {
@@ -164,7 +165,7 @@ impl TrafficRecorder {
                 };
                 let Some(value) = value else { continue };
                 let value = match header.is_credential {
-                    true => hash_credential(&value).into(),
+                    true => hash_header_credential(&header.name, value).into(),
                     false => shown_header_value(&header.name, value),
                 };
                 let names_caller = header.is_in_key || header.is_credential;
@@ -335,6 +336,36 @@ rules: [{ name: api, match: { host: api.example }, key: '{user}', limits: [2/min
     }
 
     #[test]
+    fn one_key_is_one_caller_in_a_replay_however_its_scheme_is_written() {
+        let rules = "identify: { user: { api_key: { header: authorization } } }
+rules:
+  - { name: own, key: '{user}', limits: [9/minute] }
+  - { name: key, key: '{api_key}', limits: [9/minute] }
+  - { name: field, key: '{header.authorization}', limits: [9/minute] }";
+        let thread = TrafficRecorder::start(1_000, None, START).unwrap();
+        let (recorder, live) = (thread.recorder(), gatekeeper(rules, &thread));
+        let spellings = ["Bearer k", "bearer  k", "BEARER\tk ", "k"];
+        fn remaining(gatekeeper: &TestGatekeeper, facts: Facts<'_>) -> u64 {
+            gatekeeper.decide_at(&Ask { facts, ..Ask::default() }, START).remaining()
+        }
+        for (number, spelling) in spellings.into_iter().enumerate() {
+            let fields = vec![("authorization", spelling)];
+            let facts =
+                Facts { api_key: Some(spelling), headers: Some(&fields), ..Facts::default() };
+            assert_eq!(remaining(&live, facts), 8 - number as u64, "{spelling:?}");
+        }
+        let (recorded, other) = (recorder.recorded(START).unwrap(), gatekeeper(rules, &thread));
+        let requests = recorded.requests();
+        assert_eq!(requests.len(), spellings.len());
+        for (number, one) in requests.iter().enumerate() {
+            assert_eq!(remaining(&other, one.facts()), 8 - number as u64, "{number}");
+        }
+        assert!(!recorded.contains_bytes(b"earer"));
+        drop(requests);
+        thread.finish();
+    }
+
+    #[test]
     fn facts_are_recorded_and_credentials_are_not() {
         let thread = TrafficRecorder::start(1_000, None, START).unwrap();
         let (recorder, gatekeeper) = (thread.recorder(), gatekeeper(RULES, &thread));
@@ -360,7 +391,7 @@ rules: [{ name: api, match: { host: api.example }, key: '{user}', limits: [2/min
         assert_eq!((one.ip, one.cost, one.cannot_wait), (facts.ip, Some(2), true));
         assert!(!one.was_allowed);
         let names: Vec<_> = one.headers.0.iter().map(|one| (one.name, &*one.value)).collect();
-        let hashed = hash_credential("Bearer hunter2");
+        let hashed = hash_credential("hunter2");
         assert_eq!(names, [("authorization", &*hashed), ("x-tenant", "acme")]);
         assert_eq!(one.api_key, Some(&*hash_credential("hunter2")));
         drop(requests);

@@ -7,6 +7,7 @@ use super::{BaseRules, RuleSet};
 use crate::credentials::HiddenCredentials;
 use crate::facts::Facts;
 use crate::identify::api_key::hash_api_key;
+use crate::identify::without_scheme;
 use crate::matcher::Condition;
 use crate::rule::Rule;
 
@@ -46,6 +47,12 @@ impl RuleSet {
         self.normalized_facts(facts).tier
     }
 
+    /// The API key as rules see it: without the scheme of `Authorization`.
+    pub fn api_key_of_caller<'a>(&self, facts: &Facts<'a>) -> Option<&'a str> {
+        let api_key = facts.api_key.map(|api_key| self.settings().identify.without_scheme(api_key));
+        api_key.filter(|api_key| !api_key.is_empty())
+    }
+
     /// The user as rules see it: the stated one, or the hash of a stated API key where that identifies users.
     pub fn user_of_caller<'a>(&'a self, facts: &'a Facts<'a>) -> Option<Cow<'a, str>> {
         let stated = facts.user.filter(|user| !user.is_empty()).map(Cow::Borrowed);
@@ -57,6 +64,12 @@ impl RuleSet {
         }
         Some(Cow::Owned(self.normalized_facts(facts).user()?.to_owned()))
     }
+}
+
+/// The hash of a header's credential, without the scheme of `Authorization`, as keys have it: `Bearer k` and `bearer  k`
+/// are one caller.
+pub fn hash_header_credential(name: &str, value: Cow<'_, str>) -> String {
+    hash_credential(&without_scheme(name, value))
 }
 
 /// The hash of a credential, as keys and recordings have it.
