@@ -192,15 +192,24 @@ impl WarningTimer {
 }
 
 /// Logs when a shared store becomes unavailable, when it is back, and what is wrong with its settings.
-pub(crate) async fn watch_store(store: Arc<ServerStore>, logs: Logs) {
+pub(crate) async fn watch_store(
+    store: Arc<ServerStore>,
+    gatekeeper: Arc<ServerGatekeeper>,
+    logs: Logs,
+) {
     let Some(store) = store.shared() else { return };
     // For each store: whether it was up, and the last warning about its settings.
     let mut last: Vec<(Option<bool>, Option<String>)> = Vec::new();
+    let mut losses: Vec<DataLossWarnings> = Vec::new();
     loop {
         // Also before the first poll: connecting takes a moment.
         tokio::time::sleep(LOOK_EVERY).await;
         let figures = store.figures();
         last.resize(figures.len(), (None, None));
+        losses.resize_with(figures.len(), DataLossWarnings::default);
+        for (figures, losses) in figures.iter().zip(&mut losses) {
+            losses.log(figures, &logs, gatekeeper.now());
+        }
         for (figures, (up, warned)) in figures.iter().zip(&mut last) {
             let name = &figures.address.name;
             if up.replace(figures.is_up()) != Some(figures.is_up()) {
@@ -256,11 +265,9 @@ pub(crate) async fn watch_peers(
 struct SharedChangeWarnings {
     refused: WarningTimer,
     unchecked: WarningTimer,
-    lost: WarningTimer,
     /// The figures at the last line of each kind.
     told_refused: [u64; SealRefusal::ALL.len()],
     told_unchecked: u64,
-    told_losses: u64,
 }
 
 impl SharedChangeWarnings {
@@ -287,15 +294,30 @@ impl SharedChangeWarnings {
             );
             self.told_unchecked = stats.unchecked_facts;
         }
-        if stats.data_losses > self.told_losses && self.lost.is_due(now) {
-            let more = stats.data_losses - self.told_losses;
-            logs.warn(
-                "the store has lost data that it had: it was restarted without persistence, emptied, or evicts keys; \
-                 what callers had used counts from zero; persistence of the store (AOF) keeps it over a restart",
-                &[("times", &more)],
-            );
-            self.told_losses = stats.data_losses;
+    }
+}
+
+/// Warnings about a store that has lost data. Bound: a line a minute.
+#[derive(Default)]
+struct DataLossWarnings {
+    timer: WarningTimer,
+    /// The losses at the last line.
+    told: u64,
+}
+
+impl DataLossWarnings {
+    fn log(&mut self, figures: &StoreFigures<'_>, logs: &Logs, now: Micros) {
+        if figures.data_losses <= self.told || !self.timer.is_due(now) {
+            return;
         }
+        let more = figures.data_losses - self.told;
+        let name = &figures.address.name;
+        logs.warn(
+            "the store has lost data that it had: it was restarted without persistence, emptied, or evicts keys; \
+             what callers had used counts from zero; persistence of the store (AOF) keeps it over a restart",
+            &[("store", name), ("times", &more)],
+        );
+        self.told = figures.data_losses;
     }
 }
 

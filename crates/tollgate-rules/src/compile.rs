@@ -16,6 +16,7 @@ mod limits;
 mod named_file;
 mod overrides;
 mod quantities;
+mod raw_users;
 mod rule;
 mod settings;
 mod shaping;
@@ -239,6 +240,7 @@ impl RulesFiles<'_, '_> {
         self.check_count(&rules, &imported);
         self.check_tiers(&tiers);
         let settings = settings::read(self, &tiers);
+        each().for_each(|(context, root)| raw_users::check(context, root, &settings.identify));
         let known = OverrideContext {
             rules: (rules.iter().map(|written| &written.rule))
                 .chain(imported.iter().map(|one| &one.rule))

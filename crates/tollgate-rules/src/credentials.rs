@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use tollgate::KeyBuf;
 
 use crate::identify::Identify;
+use crate::identify::api_key::is_hashed;
 use crate::key_template::{API_KEY, key_text};
 
 /// Words in the names of headers and entries whose values are credentials: `x-auth-token`, `set-cookie`.
@@ -70,6 +71,18 @@ pub const HIDDEN: &str = "(not shown)";
 /// [`HIDDEN`]; the rules' way to identify callers says which headers are credentials of theirs.
 pub fn shown_key_text(key: &KeyBuf, identify: &Identify) -> String {
     HiddenCredentials(identify).key_text(key)
+}
+
+/// A key that an operator has written, as lists and reports show it: values that are credentials are replaced by
+/// [`HIDDEN`]. Where users are the hashes of their API keys, a user that is no hash may be a key that was typed in its
+/// place, and is replaced as well.
+pub fn shown_typed_key(key: &KeyBuf, identify: &Identify) -> KeyBuf {
+    let hidden = HiddenCredentials(identify);
+    key.parts().fold(KeyBuf::new(), |shown, (name, value)| {
+        let is_raw = name == "user" && identify.users_are_api_keys() && !is_hashed(value);
+        let value = if is_raw { HIDDEN.into() } else { hidden.part_text(name, value) };
+        shown.with(name, &value)
+    })
 }
 
 /// A header value without its query, if the header has a URL; other values are unchanged.
@@ -157,6 +170,25 @@ fn names_credential(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identify::UserSource;
+
+    #[test]
+    fn a_typed_key_is_not_shown_where_users_are_hashes() {
+        let by_key =
+            Identify { user: UserSource::ApiKey("x-api-key".into()), ..Identify::default() };
+        let hash = "sha256:ba7816bf8f01cfea414140de5dae2223";
+        let key = |name: &str, value: &str| KeyBuf::new().with(name, value).with("path", "/a");
+        let rows = [
+            (&by_key, key("user", "k-secret"), "user=(not shown),path=/a".to_string()),
+            (&by_key, key("user", hash), format!("user={hash},path=/a")),
+            (&by_key, key("ip", "192.0.2.1"), "ip=192.0.2.1,path=/a".into()),
+            (&Identify::default(), key("user", "anna"), "user=anna,path=/a".into()),
+            (&by_key, key("header.cookie", "k-secret"), "header.cookie=(not shown),path=/a".into()),
+        ];
+        for (identify, key, want) in rows {
+            assert_eq!(key_text(&shown_typed_key(&key, identify)), want);
+        }
+    }
 
     #[test]
     fn credentials_are_told_by_their_names() {

@@ -216,6 +216,37 @@ fn raw_keys_in_the_table_of_users_are_warned_of() {
 }
 
 #[test]
+fn raw_keys_that_are_exempt_or_matched_are_warned_of() {
+    const HASH: &str = "'sha256:ba7816bf8f01cfea414140de5dae2223'";
+    let rules = |exempt: &str, first: &str, second: &str| {
+        format!(
+            "identify: {{ user: {{ api_key: {{ header: x-api-key }} }} }}
+exempt: {{ user: [{exempt}] }}
+rules:
+  - {{ name: one, match: {{ user: {first} }}, key: '{{ip}}', limits: [5/hour] }}
+  - {{ name: two, match: {{ any: [{{ path: /a }}, {{ not: {{ user: [{second}] }} }}] }}, key: '{{ip}}', limits: [5/hour] }}
+"
+        )
+    };
+    let none = "users are the hashes of their API keys, and";
+    let rows = [
+        ((HASH, HASH, HASH), &[][..]),
+        (("abc", HASH, HASH), &["1 of these names is no hash\n --> rules.yaml:2:11"]),
+        ((HASH, "abc", HASH), &["1 of these names is no hash\n --> rules.yaml:4:27"]),
+        ((HASH, HASH, "abc, def"), &["2 of these names are no hash\n --> rules.yaml:5:56"]),
+    ];
+    for ((exempt, first, second), lines) in rows {
+        let told = warnings(&rules(exempt, first, second)).replace("  -->", " -->");
+        assert_eq!(told.matches(none).count(), lines.len(), "{told}");
+        assert!(lines.iter().all(|line| told.contains(line)), "{told}");
+        assert!(!told.contains("no hash") || told.contains("hint: write `sha256:`"), "{told}");
+        let by_header = rules(exempt, first, second)
+            .replace("api_key: { header: x-api-key }", "header: x-user");
+        assert_eq!(warnings(&by_header).matches(none).count(), 0);
+    }
+}
+
+#[test]
 fn an_operator_finds_a_caller_by_its_api_key() {
     let gate = gate(BY_API_KEY);
     let key_of = |text: &str| {

@@ -7,9 +7,10 @@ use http::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use tollgate::{Refusal, Wait};
-use tollgate_rules::credentials::HIDDEN;
+use tollgate_rules::Override;
+use tollgate_rules::credentials::{HIDDEN, shown_typed_key};
 use tollgate_rules::keys::{CallerError, KeyLimit, KeyReport, Leniency, OverrideError};
-use tollgate_rules::{Override, key_part_texts, key_text};
+use tollgate_rules::{key_part_texts, key_text};
 
 mod all_rules;
 
@@ -273,12 +274,14 @@ impl ControlPlane {
         let report = caller.report().await;
         let seen = self.is_seen(caller, &report);
         let tier = report.tier.as_deref();
+        let rules = self.gatekeeper.rules();
+        let shown_key = shown_typed_key(caller.key(), &rules.settings().identify);
         let limits: Vec<Value> =
             report.limits.iter().map(|limit| limit_json(limit, tier)).collect();
         let document = json!({
             "rule": &*caller.rule().name,
-            "key": key_text(caller.key()),
-            "parts": key_part_texts(caller.key()),
+            "key": key_text(&shown_key),
+            "parts": key_part_texts(&shown_key),
             "hash": self.names.hash(caller.key()),
             "mode": super::rules::mode(caller.rule().mode),
             "blocked_for_ms": report.blocked_for.and_then(Wait::millis),

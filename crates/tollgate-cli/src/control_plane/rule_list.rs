@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
+use tollgate_rules::credentials::shown_typed_key;
 use tollgate_rules::explain::{ban_text, rule_condition_text};
 use tollgate_rules::limit_spec::RuleLimit;
 use tollgate_rules::rule::Cost;
@@ -88,7 +89,8 @@ impl ControlPlane {
         let listed = overrides.take(OVERRIDES_MAX).map(|(other, run_time)| {
             let mut entry = override_json(other, run_time);
             entry["rule"] = (*other.rule).into();
-            entry["key"] = key_text(&other.key).into();
+            let shown = shown_typed_key(&other.key, &rules.settings().identify);
+            entry["key"] = key_text(&shown).into();
             // An override set at run time stays when its rule is removed, in case the rule comes back.
             let rule = by_name.get(&*other.rule).copied();
             entry["applies"] = rule.is_some_and(|rule| applies(rules, rule, other)).into();

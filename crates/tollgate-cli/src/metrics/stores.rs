@@ -34,6 +34,9 @@ pub(super) fn write(
     if store.shared().is_some() {
         links(page, &figures);
         values(page, &figures);
+        let help = "Times that the store had lost data that it had before.";
+        let family = ("tollgate_store_data_lost_total", MetricKind::Counter, help);
+        family_per_store(page, family, &figures, |store| store.data_losses.into());
         hot_keys(page, &stats);
     }
     if let Some(control) = control {
@@ -186,7 +189,4 @@ fn instances(page: &mut MetricsPage, control: &InstanceChannel) {
     for (reason, count) in SealRefusal::ALL.into_iter().zip(stats.refused_facts) {
         refused.sample(&[("reason", reason.name())], count);
     }
-    let help = "Times that the store had lost data that it had before.";
-    let losses = stats.data_losses;
-    page.single_sample("tollgate_store_data_lost_total", MetricKind::Counter, losses, help);
 }

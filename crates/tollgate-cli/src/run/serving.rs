@@ -70,7 +70,11 @@ impl AssembledServer<'_> {
         let sampler = self.traffic.as_ref().map(LiveTraffic::start);
         let _sampler = sampler.transpose().map_err(|error| cannot_start(&error))?;
         tokio::spawn(warnings::watch_left_out(gatekeeper.clone(), self.logs.clone()));
-        tokio::spawn(warnings::watch_store(self.store.clone(), self.logs.clone()));
+        tokio::spawn(warnings::watch_store(
+            self.store.clone(),
+            gatekeeper.clone(),
+            self.logs.clone(),
+        ));
         let others = self.peers.clone();
         let (store, logs) = (self.store.clone(), self.logs.clone());
         tokio::spawn(warnings::watch_peers(others, gatekeeper.clone(), store, logs));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tollgate::{OnFailure, SystemClock};
-use tollgate_redis::instances::{InstanceChannel, InstanceSink};
+use tollgate_redis::instances::{InstanceChannel, InstanceSink, SharedOverride, SharedRules};
 use tollgate_redis::{ErrorClass, TimeSource, stats::Health};
 use tollgate_redis::{
     LinkStats, RedisOptions, RedisStats, RedisStore, SharedStats, SharedStore, StoreUrl,
@@ -46,6 +46,17 @@ pub(crate) struct StoreFigures<'a> {
     pub(crate) address: &'a StoreAddress,
     pub(crate) link: LinkStats,
     pub(crate) values: RedisStats,
+    /// Times that the store had lost data that it had at an earlier call.
+    pub(crate) data_losses: u64,
+}
+
+/// The sink of a store that only rules name. Nothing is exchanged through it; its data is only watched.
+struct NoChanges;
+
+impl InstanceSink for NoChanges {
+    fn live_instances(&self, _: u32) {}
+    fn overrides_changed(&self, _: Vec<SharedOverride>) {}
+    fn rules_changed(&self, _: Option<SharedRules>) {}
 }
 
 impl StoreFigures<'_> {
@@ -126,9 +137,14 @@ impl OpenStores {
         Ok(Some(OpenStores { shared, addresses: places, runtime: handle, _stop: stop }))
     }
 
-    /// Starts to exchange changes with the other instances.
+    /// Starts to exchange changes with the other instances through the first store, and to watch the others for data that
+    /// they lose.
     pub(crate) fn start_control(&self, sink: Arc<dyn InstanceSink>) -> InstanceChannel {
         let _inside = self.runtime.enter();
+        for store in self.shared.stores().skip(1) {
+            // The store keeps the channel.
+            drop(store.join_instances(Arc::new(NoChanges), SystemClock));
+        }
         self.first().join_instances(sink, SystemClock)
     }
 
@@ -148,6 +164,7 @@ impl OpenStores {
             address: place,
             link: store.link_stats(),
             values: store.stats(),
+            data_losses: store.instance_stats().map_or(0, |stats| stats.data_losses),
         };
         stores.map(figures).collect()
     }

@@ -147,6 +147,26 @@ fn an_operator_who_looks_for_a_customer_is_told_when_there_is_none() {
 }
 
 #[test]
+fn a_key_that_was_typed_in_place_of_its_hash_is_shown_nowhere() {
+    let rules = "identify: { user: { api_key: { header: x-api-key } } }
+rules: [{ name: api, key: '{user}', limits: [5/hour] }]
+overrides:
+  - { rule: api, key: 'user=typed-secret', limits: [9/hour] }
+  - { rule: api, key: abc, limits: [9/hour] }
+";
+    let (server, _directory) = start(rules);
+    let listed = server.admin_get("/api/rules", &[]);
+    let overrides = &listed.json()["overrides"];
+    let keys = [0, 1].map(|number| overrides[number]["key"].as_str().map(str::to_string));
+    assert_eq!(keys, [Some("user=(not shown)".into()), Some(ABC.to_string())]);
+    assert!(!listed.body.contains("typed-secret"), "{listed:?}");
+    server.check(r#"{"user":"typed-secret"}"#);
+    let shown = server.admin_get("/api/keys/api/user=typed-secret", &[]);
+    assert_eq!((shown.status, &shown.json()["key"]), (200, &"user=(not shown)".into()));
+    assert!(!shown.body.contains("typed-secret"), "{shown:?}");
+}
+
+#[test]
 fn a_block_under_all_rules_reaches_every_rule_that_counts_by_the_fact() {
     let (server, _directory) = start(BY_API_KEY);
     let admin = format!("http://{}", server.admin());

@@ -349,6 +349,26 @@ fn with_a_second_store(redis: &Redis, other: &Redis) -> Fleet {
 }
 
 #[test]
+fn data_that_a_second_store_loses_is_counted_and_warned_of() {
+    let (redis, other) = (Redis::start(), Redis::start());
+    let mut fleet = with_a_second_store(&redis, &other);
+    let calls = || other.cli(&["ZRANGE", "tollgate:1:{control}:live", "0", "-1", "WITHSCORES"]);
+    until_true("a first call", || !calls().is_empty());
+    let first = calls();
+    // The next call comes after the answer to the first.
+    until_true("a second call", || calls() != first);
+    other.tell(&["FLUSHALL"]);
+    let lost = |store: &str, times: u8| {
+        let line = format!("tollgate_store_data_lost_total{{store=\"{store}\"}} {times}\n");
+        fleet.servers[0].admin_get("/metrics", &[]).body.contains(&line)
+    };
+    until_true("the loss to be counted", || lost("big", 1));
+    assert!(lost("default", 0));
+    let line = fleet.servers[0].wait_for_log("the store has lost data that it had");
+    assert!(line.contains("store=big"), "{line}");
+}
+
+#[test]
 fn what_did_not_reach_the_store_of_its_rule_is_not_said_to_be_done() {
     let (mut redis, mut other) = (Redis::start(), Redis::start());
     let fleet = with_a_second_store(&redis, &other);

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tollgate::{Clock, Key, Micros, Wait};
 use tollgate_shared::blocks::Blocks;
 
-use super::{InstanceChannel, InstanceSink};
+use super::{InstanceChannel, InstanceChannelStats, InstanceSink};
 use crate::options::RedisOptions;
 use crate::store::RedisStore;
 
@@ -50,6 +50,11 @@ impl RedisStore {
             InstanceChannel::start(link, names, blocks.clone(), sink, clock)
         };
         control.get_or_init(start).clone()
+    }
+
+    /// Figures about the exchange with the other instances; `None` if this instance has not joined them.
+    pub fn instance_stats(&self) -> Option<InstanceChannelStats> {
+        self.instances.channel.get().map(InstanceChannel::stats)
     }
 
     /// Blocks a key until an instant: in this process at once and, if it has joined the instances,

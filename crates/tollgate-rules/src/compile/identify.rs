@@ -1,7 +1,6 @@
 //! `identify`: the identification of callers.
 
 use crate::Problem;
-use crate::identify::api_key::is_hashed;
 use crate::identify::{AddressSource, Identify, UserSource};
 use crate::matcher::{parse_cidr, parse_header_name};
 use crate::yaml::YamlNode;
@@ -35,7 +34,6 @@ pub(super) fn identify(
         identify.tier_header = header(context, Some(tier));
         tier_of(context, tier, user, &mut identify);
         tier_table(context, tier, tiers, &mut identify);
-        check_users_by_api_key(context, tier, &identify);
     }
     if let Some(ip) = node.get("ip") {
         self::ip(context, ip, &mut identify);
@@ -97,22 +95,6 @@ fn tier_table(
         tiers.check_name(context, entry.node.span, tier);
         identify.tier_of_user.insert(entry.key.clone(), tier.into());
     }
-}
-
-/// Warns of raw API keys in the table of users: a user is the hash of its key, so they would be nobody's. The message
-/// repeats none, because warnings are logged.
-fn check_users_by_api_key(context: CompileContext<'_>, tier: &YamlNode, identify: &Identify) {
-    let Some(users) = tier.entry("users") else { return };
-    let raw = users.node.entries().iter().filter(|entry| !is_hashed(&entry.key)).count();
-    if raw == 0 || !identify.users_are_api_keys() {
-        return;
-    }
-    let problem = Problem::new(format!(
-        "users are the hashes of their API keys, and {raw} of these names {} no hash",
-        if raw == 1 { "is" } else { "are" }
-    ))
-    .hint("write `sha256:` and the first 32 digits of `printf %s KEY | sha256sum`; `keys show` prints it too");
-    context.warn(users.key_span, problem);
 }
 
 fn ip(context: CompileContext<'_>, node: &YamlNode, identify: &mut Identify) {

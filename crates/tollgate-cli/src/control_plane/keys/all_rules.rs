@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
+use tollgate_rules::credentials::shown_typed_key;
 use tollgate_rules::key_part_texts;
 use tollgate_rules::keys::{AllRulesCallers, RuleLeftOut};
 
@@ -39,7 +40,11 @@ impl ControlPlane {
         if first.names_unhashed_user() && !was_seen {
             return Err(bad_request(NO_SUCH_USER));
         }
-        let name = key_part_texts(first.key()).concat();
+        let name = {
+            let rules = self.gatekeeper.rules();
+            let shown = shown_typed_key(first.key(), &rules.settings().identify);
+            key_part_texts(&shown).concat()
+        };
         let (mut done, mut skipped) = (Vec::new(), Vec::new());
         for caller in &callers {
             match change_block(caller, block).await {
