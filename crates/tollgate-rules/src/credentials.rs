@@ -97,9 +97,14 @@ pub fn shown_header_value<'v>(name: &str, value: Cow<'v, str>) -> Cow<'v, str> {
 
 /// A URL or a path without its query, its fragment and the user that it may name.
 pub fn shown_url(url: &str) -> Cow<'_, str> {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
+    // Recording asks for each request: bytes are found faster than patterns.
+    let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(url.len());
     let url = &url[..end];
-    let Some((scheme, after)) = url.split_once("//").filter(|(scheme, _)| !scheme.contains('/'))
+    // A scheme has no slash, so a user can stand only behind the first one.
+    let slash = url.bytes().position(|byte| byte == b'/');
+    let split = slash.map(|slash| (&url[..slash], &url[slash + 1..]));
+    let Some((scheme, after)) =
+        split.and_then(|(scheme, rest)| Some((scheme, rest.strip_prefix('/')?)))
     else {
         return url.into();
     };

@@ -45,6 +45,18 @@ impl<F: HeaderFields> Headers for RequestHeaders<'_, F> {
         let first = lines.next()?;
         Some(lines.fold(first, |list, line| Cow::Owned(format!("{list},{line}"))))
     }
+
+    // The two that identify the caller of each request, without a call for each line.
+
+    fn first_line(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.values(name).next().map(escape_non_utf8)
+    }
+
+    fn only(&self, name: &str) -> Option<Cow<'_, str>> {
+        let mut lines = self.0.values(name).map(escape_non_utf8);
+        let first = lines.next()?;
+        lines.all(|line| line == first).then_some(first)
+    }
 }
 
 /// The facts that a body states.

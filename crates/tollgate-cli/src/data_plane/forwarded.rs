@@ -27,7 +27,7 @@ pub(super) enum ForwardAuthProxy {
 pub(super) struct ForwardedRequest<'a> {
     /// The original request; empty if the peer is not trusted.
     pub(super) original: OriginalRequest<'a>,
-    /// The host of the original request; empty if no trusted peer names one.
+    /// The host of the original request; empty if no trusted peer names one, or no rule looks at it.
     pub(super) host: Cow<'a, str>,
     pub(super) identity: Identity<'a>,
     pub(super) trusted: bool,
@@ -51,7 +51,10 @@ impl<'a> ForwardedRequest<'a> {
             true => OriginalRequest::from_headers(headers.0, proxy)?,
             false => OriginalRequest::default(),
         };
-        let host = if trusted { forwarded_host(headers.0) } else { Cow::Borrowed("") };
+        let host = match trusted && rules.reads_host() {
+            true => forwarded_host(headers.0),
+            false => Cow::Borrowed(""),
+        };
         Ok(ForwardedRequest {
             original,
             host,

@@ -65,8 +65,12 @@ fn is_port(text: &str) -> bool {
 
 /// The host that a request names. `None` if there is none, or two that differ.
 pub(crate) fn requested_host<'a>(head: &RequestHead<'a, impl HeaderFields>) -> Option<&'a str> {
-    let field = host_field(head.headers).ok()?;
-    match (head.authority, field) {
+    agreed_host(head.authority, host_field(head.headers).ok()?)
+}
+
+/// The host that the first line and the field `Host` name. `None` if there is none, or two that differ.
+fn agreed_host<'a>(authority: Option<&'a str>, field: Option<&'a str>) -> Option<&'a str> {
+    match (authority, field) {
         (Some(authority), None) => Some(authority),
         (Some(authority), Some(field)) => field.eq_ignore_ascii_case(authority).then_some(field),
         (None, field) => field,
@@ -79,12 +83,12 @@ pub(crate) fn may_be_dns_rebinding(head: &RequestHead<'_, impl HeaderFields>) ->
     if head.version == Version::HTTP_10 || head.headers.values("via").next().is_some() {
         return false;
     }
-    let says_none = head.authority.is_none() && host_field(head.headers) == Ok(None);
+    let field = host_field(head.headers);
     // Browsers always send a host.
-    if says_none {
+    if head.authority.is_none() && field == Ok(None) {
         return false;
     }
-    match requested_host(head) {
+    match field.ok().and_then(|field| agreed_host(head.authority, field)) {
         // Some clients send an empty host if they have no name.
         Some("") => false,
         Some(text) => Host::parse(text).is_none_or(Host::can_be_web_page),
