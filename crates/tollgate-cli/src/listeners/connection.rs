@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -21,7 +22,7 @@ use super::answering::Answering;
 use super::fast_lane::{self, LaneEnd};
 use super::graceful_close::shutdown_and_drain;
 use super::handler::Handler;
-use super::protocol::Protocol;
+use super::protocol::{AgreedVersion, Protocol};
 use super::request_body::{BODY_ALLOWANCE_LIMITS, DISCARD_BYTES_MAX};
 use super::response_body::InFlightRequest;
 use super::watchdog::{ConnectionActivity, ConnectionOrder, ConnectionTimeouts};
@@ -53,8 +54,10 @@ pub(crate) struct HttpProtocol<H> {
     /// Memory budget of request bodies and their responses.
     pub(super) body_allowance: Arc<SharedAllowance>,
     connection_builder: auto::Builder<TokioExecutor>,
-    /// The same for connections on which HTTP/1.1 was spoken: they do not change to HTTP/2.
+    /// The same for connections on which HTTP/1.1 was agreed on or spoken: they do not change to HTTP/2.
     http1_builder: auto::Builder<TokioExecutor>,
+    /// The same for connections on which HTTP/2 was agreed on.
+    http2_builder: auto::Builder<TokioExecutor>,
 }
 
 /// The settings of hyper's server.
@@ -76,6 +79,13 @@ pub(crate) fn connection_builder(streams_max: u32) -> auto::Builder<TokioExecuto
     protocols
 }
 
+/// The settings of hyper's server for HTTP/1.1 alone with upgrades, for which the other builder ignores its version.
+pub(crate) fn http1_builder() -> http1::Builder {
+    let mut protocol = http1::Builder::new();
+    protocol.max_buf_size(HEAD_BYTES_MAX as usize);
+    protocol
+}
+
 impl<H: Handler> HttpProtocol<H> {
     pub(crate) fn new(
         handler: H,
@@ -91,7 +101,17 @@ impl<H: Handler> HttpProtocol<H> {
             responses,
             body_allowance: SharedAllowance::new(BODY_ALLOWANCE_LIMITS),
             http1_builder: protocols.clone().http1_only(),
+            http2_builder: protocols.clone().http2_only(),
             connection_builder: protocols,
+        }
+    }
+
+    /// The builder of connections that speak this version.
+    fn builder_for(&self, agreed: AgreedVersion) -> &auto::Builder<TokioExecutor> {
+        match agreed {
+            AgreedVersion::Any => &self.connection_builder,
+            AgreedVersion::Http1 => &self.http1_builder,
+            AgreedVersion::Http2 => &self.http2_builder,
         }
     }
 }
@@ -108,26 +128,28 @@ impl<H: Handler> Protocol for HttpProtocol<H> {
         self: Arc<Self>,
         stream: S,
         peer: SocketAddr,
+        agreed: AgreedVersion,
         activity: Arc<ConnectionActivity>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        serve(stream, peer, self, activity).await;
+        serve(stream, (peer, agreed), self, activity).await;
     }
 }
 
 /// Serves one connection to its end.
 async fn serve<S, H>(
     mut stream: S,
-    peer: SocketAddr,
+    (peer, agreed): (SocketAddr, AgreedVersion),
     protocol: Arc<HttpProtocol<H>>,
     activity: Arc<ConnectionActivity>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Handler,
 {
-    let (mut received, mut builder) = (Vec::new(), &protocol.connection_builder);
-    if protocol.handler.has_fast_lane() {
+    let (mut received, mut builder) = (Vec::new(), protocol.builder_for(agreed));
+    // The lane speaks HTTP/1.1.
+    if protocol.handler.has_fast_lane() && agreed != AgreedVersion::Http2 {
         match fast_lane::serve(&mut stream, peer, &protocol, &activity).await {
             LaneEnd::Closed => return,
             LaneEnd::HandOver { unanswered, is_http1 } => {
@@ -158,12 +180,15 @@ async fn serve_requests<S, H>(
             Answering::begin(&protocol, answering, request, peer)
         })
     };
-    obey_orders(builder.serve_connection(TokioIo::new(io), service), activity).await;
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    obey_orders(connection, GracefulConnection::graceful_shutdown, activity).await;
 }
 
-/// Runs a connection to its end, and obeys the orders of the watchdog.
-pub(crate) async fn obey_orders(
-    connection: impl GracefulConnection,
+/// Runs a connection to its end, and obeys the orders of the watchdog. `finish` makes it answer the requests that have
+/// arrived, and no more.
+pub(crate) async fn obey_orders<C: Future>(
+    connection: C,
+    finish: impl Fn(Pin<&mut C>),
     activity: &ConnectionActivity,
 ) {
     let mut connection = pin!(connection);
@@ -180,7 +205,7 @@ pub(crate) async fn obey_orders(
                     return Poll::Ready(());
                 }
                 finishing = true;
-                connection.as_mut().graceful_shutdown();
+                finish(connection.as_mut());
             }
             ConnectionOrder::Abort => return Poll::Ready(()),
         }
@@ -357,7 +382,8 @@ mod tests {
             let watched = watchdog.watch(Arc::default());
             let activity = watched.activity.clone();
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            let served = tokio::spawn(serve(server, peer, protocol, activity));
+            let served =
+                tokio::spawn(serve(server, (peer, AgreedVersion::Any), protocol, activity));
             client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
             let made_after = async |turns: usize| {
                 for _ in 0..turns {

@@ -8,6 +8,28 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::watchdog::{ConnectionActivity, ConnectionTimeouts};
 
+/// The HTTP version that client and server agreed on in the TLS handshake (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgreedVersion {
+    /// None: there is no TLS, or the client offered no protocol. It may speak either version.
+    Any,
+    /// HTTP/1.1 alone.
+    Http1,
+    /// HTTP/2 alone.
+    Http2,
+}
+
+impl AgreedVersion {
+    /// The version of a protocol name of ALPN.
+    pub(crate) fn of(name: Option<&[u8]>) -> AgreedVersion {
+        match name {
+            Some(b"h2") => AgreedVersion::Http2,
+            Some(b"http/1.1") => AgreedVersion::Http1,
+            _ => AgreedVersion::Any,
+        }
+    }
+}
+
 /// Serves connections in one protocol.
 pub(crate) trait Protocol: Send + Sync + 'static {
     /// Reply to a connection beyond the caps, before it is closed.
@@ -27,11 +49,13 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// Called after all connections have ended.
     fn drained(&self) {}
 
-    /// Serves one connection to its end. Reports to `activity` and obeys its orders: see [`ConnectionActivity`].
+    /// Serves one connection to its end, in the agreed version if its protocol has several. Reports to `activity` and
+    /// obeys its orders: see [`ConnectionActivity`].
     fn serve<S>(
         self: Arc<Self>,
         stream: S,
         peer: SocketAddr,
+        agreed: AgreedVersion,
         activity: Arc<ConnectionActivity>,
     ) -> impl Future<Output = ()> + Send
     where

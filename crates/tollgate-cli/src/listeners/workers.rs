@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection_caps::ConnectionPermit;
-use super::protocol::Protocol;
+use super::protocol::{AgreedVersion, Protocol};
 use super::socket::AcceptedStream;
 use super::watchdog::{ConnectionWatchdog, WatchGuard};
 
@@ -151,12 +151,13 @@ async fn serve_connection<P: Protocol>(
     let activity = watched.activity.clone();
     let Ok(stream) = stream.into_connection() else { return };
     match tls {
-        None => protocol.serve(stream, peer, activity).await,
+        None => protocol.serve(stream, peer, AgreedVersion::Any, activity).await,
         Some(tls) => {
             let handshake =
                 tokio::time::timeout(protocol.timeouts().head, tls.accept(stream)).await;
             let Ok(Ok(stream)) = handshake else { return };
-            protocol.serve(stream, peer, activity).await;
+            let agreed = AgreedVersion::of(stream.get_ref().1.alpn_protocol());
+            protocol.serve(stream, peer, agreed, activity).await;
         }
     }
     drop((watched, permit));

@@ -6,6 +6,7 @@
 mod access;
 mod admin;
 mod alerts;
+mod alpn;
 mod callers;
 mod candidate;
 mod check;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate_tower::RateLimitLayer;
 
@@ -19,9 +21,9 @@ use crate::drain::ServerDrain;
 use crate::listeners::activity_stream::ActivityStream;
 use crate::listeners::connection::{
     CONNECTION_WINDOW_BYTES, TOO_MANY_CONNECTIONS_REPLY, close_returned, connection_builder,
-    obey_orders,
+    http1_builder, obey_orders,
 };
-use crate::listeners::protocol::Protocol;
+use crate::listeners::protocol::{AgreedVersion, Protocol};
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
 use crate::metrics::responses::ResponseCounts;
 
@@ -43,10 +45,26 @@ pub(super) struct GatewayProtocol {
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) drain: Arc<ServerDrain>,
     pub(super) responses: Arc<ResponseCounts>,
-    builder: auto::Builder<TokioExecutor>,
+    /// hyper's server for connections that agreed on HTTP/1.1.
+    http1_builder: http1::Builder,
+    builders: WindowBuilders,
     /// The same for connections without a large window.
-    small_builder: auto::Builder<TokioExecutor>,
+    small_builders: WindowBuilders,
     windows: Arc<WindowShares>,
+}
+
+/// hyper's servers with windows of one size.
+struct WindowBuilders {
+    /// For connections that may speak either version.
+    any: auto::Builder<TokioExecutor>,
+    /// For connections that agreed on HTTP/2. It needs no upgrades: a tunnel is one of its streams.
+    http2: auto::Builder<TokioExecutor>,
+}
+
+impl WindowBuilders {
+    fn new(builder: auto::Builder<TokioExecutor>) -> WindowBuilders {
+        WindowBuilders { http2: builder.clone().http2_only(), any: builder }
+    }
 }
 
 impl GatewayProtocol {
@@ -74,8 +92,9 @@ impl GatewayProtocol {
             stopping: context.stopping.clone(),
             drain: context.drain.clone(),
             responses,
-            builder,
-            small_builder,
+            http1_builder: http1_builder(),
+            builders: WindowBuilders::new(builder),
+            small_builders: WindowBuilders::new(small_builder),
             windows,
         }
     }
@@ -87,16 +106,32 @@ impl GatewayProtocol {
     fn serve_requests<'a, S>(
         self: &'a Arc<Self>,
         io: ActivityStream<S>,
+        agreed: AgreedVersion,
         client: &'a Arc<ClientConnection>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let (io, activity) = (TokioIo::new(io), &client.activity);
+        if agreed == AgreedVersion::Http1 {
+            let service = GatewayService::new(self, client, None);
+            let connection = self.http1_builder.serve_connection(io, service).with_upgrades();
+            let finish = http1::UpgradeableConnection::graceful_shutdown;
+            return Box::pin(obey_orders(connection, finish, activity));
+        }
         let window = self.windows.take(client.peer);
-        let builder = if window.is_some() { &self.builder } else { &self.small_builder };
+        let builders = if window.is_some() { &self.builders } else { &self.small_builders };
         let service = GatewayService::new(self, client, window);
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-        Box::pin(obey_orders(connection, &client.activity))
+        if agreed == AgreedVersion::Http2 {
+            let connection = builders.http2.serve_connection(io, service);
+            return Box::pin(obey_orders(
+                connection,
+                GracefulConnection::graceful_shutdown,
+                activity,
+            ));
+        }
+        let connection = builders.any.serve_connection_with_upgrades(io, service);
+        Box::pin(obey_orders(connection, GracefulConnection::graceful_shutdown, activity))
     }
 }
 
@@ -117,13 +152,14 @@ impl Protocol for GatewayProtocol {
         self: Arc<Self>,
         stream: S,
         peer: SocketAddr,
+        agreed: AgreedVersion,
         activity: Arc<ConnectionActivity>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (io, left) = ActivityStream::new(stream, Bytes::new(), &activity);
         let client = Arc::new(ClientConnection::new(peer.ip(), self.parts.is_tls, activity));
-        self.serve_requests(io, &client).await;
+        self.serve_requests(io, agreed, &client).await;
         match client.take_tunnel() {
             // The connection belongs to the tunnel now.
             Some(tunnel) => Box::pin(tunnel.run(&client.activity)).await,

@@ -45,7 +45,7 @@ use reply_allowance::{REPLY_ALLOWANCE_LIMITS, SharedAllowance};
 use throttle_limits::ThrottleLimits;
 
 use super::DataContext;
-use crate::listeners::protocol::Protocol;
+use crate::listeners::protocol::{AgreedVersion, Protocol};
 use crate::listeners::service::ListenerService;
 use crate::listeners::tokens::Tokens;
 use crate::listeners::watchdog::{ConnectionActivity, ConnectionTimeouts};
@@ -120,6 +120,7 @@ impl Protocol for RespListener {
         self: Arc<Self>,
         stream: S,
         peer: SocketAddr,
+        _: AgreedVersion,
         activity: Arc<ConnectionActivity>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

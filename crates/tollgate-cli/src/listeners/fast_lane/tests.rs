@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use super::*;
 use crate::listeners::handler::{ReceivedRequest, RequestAdmission, RoutedRequest};
 use crate::listeners::header_fields::{HeaderFieldSlice, HeaderFields};
-use crate::listeners::protocol::Protocol;
+use crate::listeners::protocol::{AgreedVersion, Protocol};
 use crate::listeners::request_body::BodyError;
 use crate::listeners::response_body::ResponseBody;
 use crate::listeners::watchdog::{ConnectionTimeouts, ConnectionWatchdog};
@@ -98,7 +98,8 @@ fn connect(protocol: &Arc<HttpProtocol<EchoHandler>>, room: usize) -> (DuplexStr
     let (client, server) = duplex(room);
     let peer = SocketAddr::from(([127, 0, 0, 1], 9));
     let activity = Arc::<ConnectionActivity>::default();
-    let task = tokio::spawn(protocol.clone().serve(server, peer, activity.clone()));
+    let task =
+        tokio::spawn(protocol.clone().serve(server, peer, AgreedVersion::Any, activity.clone()));
     (client, ServedTask { task, activity })
 }
 
