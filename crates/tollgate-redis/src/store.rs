@@ -452,8 +452,7 @@ impl RedisStore {
         let limits = stored_state::limits_for_keys(checks);
         let request = ScriptRequest::new(&self.key_namer, checks, &limits);
         let when = self.call_timing(now);
-        let states = Vec::with_capacity(request.keys.len());
-        let mut read = InspectedStates { at: now, states, remembered: Vec::new() };
+        let mut read = InspectedStates::at(now);
         // In a cluster the keys may be on several nodes.
         let keys_at_once = if self.link.is_cluster() { 1 } else { request.keys.len().max(1) };
         for (chunk, keys) in request.keys.chunks(keys_at_once).enumerate() {

@@ -271,3 +271,80 @@ async fn what_is_inspected_decides_like_the_request_that_follows() {
     }
     assert!(remembered > 50, "{remembered}");
 }
+
+/// The kinds of consistency that rules may mix in one request.
+const KINDS: [Consistency; 3] = [
+    Consistency::Strict,
+    Consistency::Leased { millionths: 500_000 },
+    Consistency::LocalSync { interval_ms: 10 },
+];
+
+/// Figures that change when budget is lent or returned, which may happen between an explanation and the request that
+/// follows.
+fn lending(shared: &SharedStore<RedisStore>) -> [u64; 3] {
+    let stats = shared.stats();
+    [stats.units_lent, stats.units_returned, stats.units_unused]
+}
+
+/// Would catch: an explanation that overlooks leased units, units that the store does not know yet, or that a lease has
+/// ended.
+#[tokio::test]
+async fn what_is_inspected_decides_like_the_request_under_leases_and_local_sync() {
+    let server = TestRedis::start();
+    let store = connected(&server).await;
+    let shared = SharedStore::start_without_passing_time(vec![store], 10_000, TimeSource::Server);
+    let mut random = SplitMix64::seeded(12);
+    // By old and new numbers, as after a change of rules or of an override.
+    let numbers = |burst: u64| {
+        let of = |(number, kind): (usize, &Consistency)| {
+            let limit = Limit::per_day(50).burst(burst).name(format!("limit-{number}"));
+            (limit.build().unwrap(), *kind)
+        };
+        KINDS.iter().enumerate().map(of).collect::<Vec<_>>()
+    };
+    let versions = [numbers(700), numbers(300)];
+    let (mut now, mut counts) = (NOW, [0_usize; 9]);
+    for step in 0..4_000 {
+        if random.one_in(50) {
+            now = now.after(Wait::from_micros(random.below(1_500_000)));
+        }
+        // A key that goes on is busy, and exhausted in the end.
+        let keys = [format!("key-{}", step / 900), format!("other-{}", step / 1_700)];
+        let version = &versions[(step / 130) % 2];
+        let (first, several) = (*random.pick(&[0, 1, 1, 1, 2]), *random.pick(&[1, 1, 1, 2, 3]));
+        let checks: Vec<Check<'_>> = (0..several)
+            .map(|number: usize| {
+                let (limit, consistency) = &version[(first + number) % version.len()];
+                let terms = Terms { consistency: *consistency, ..Terms::default() };
+                let key = &keys[usize::from(random.one_in(3))];
+                let check = Check::new(limit, key.as_str()).terms(terms);
+                let check = check.cost(*random.pick(&[1, 1, 1, 2, 7]));
+                if random.one_in(6) { check.shadow() } else { check }
+            })
+            .collect();
+        shared.settle().await;
+        shared.observe_time(now);
+        let before = lending(&shared);
+        let Ok(inspected) = shared.inspect(&checks, now.into()).await;
+        let inspected = inspected.expect("the store answers");
+        let (mut told, mut got) = ([Outcome::default(); 3], [Outcome::default(); 3]);
+        let explained = inspected.decide(&checks, now, &mut told[..several]);
+        let Ok(decision) = shared.decide_each(&checks, now.into(), &mut got[..several]).await;
+        if told != got {
+            shared.settle().await;
+            if lending(&shared) != before {
+                continue;
+            }
+        }
+        assert_eq!(told, got, "step {step}: {checks:#?}");
+        assert_eq!(explained.retry_after(), decision.retry_after(), "step {step}");
+        assert_eq!(explained.decided_by(), decision.decided_by(), "step {step}");
+        got[..several].iter().for_each(|one| counts[one.decided_by as usize] += 1);
+    }
+    let count = |decided_by: DecidedBy| counts[decided_by as usize];
+    let kinds = [DecidedBy::Memory, DecidedBy::Redis, DecidedBy::RefusalCache];
+    // A lease lasts for a second of the real clock, so their number differs from run to run.
+    let is_covered = kinds.into_iter().all(|one| count(one) > 50) && count(DecidedBy::Lease) > 0;
+    assert!(is_covered, "{counts:?}");
+    println!("decided by memory, redis, lease and refusal cache: {counts:?}");
+}

@@ -197,6 +197,14 @@ impl<R: RemoteStore> SharedStore<R> {
         self.inner.caller_clock.observe(now);
     }
 
+    /// Waits until nothing is on its way to a store without its caller, for tests.
+    #[doc(hidden)]
+    pub async fn settle(&self) {
+        let timeout = self.stores().map(R::timeout).max().unwrap_or_default();
+        self.inner.runtime.wait_until_idle(timeout).await;
+        drop(self.inner.background_round.lock().await);
+    }
+
     fn start_with(
         stores: Vec<R>,
         max_keys: usize,

@@ -49,6 +49,13 @@ impl Outcome {
         self.allowed || !matches!(self.decided_by, DecidedBy::Closed)
     }
 
+    /// The outcome after so many of its units were given back.
+    #[must_use]
+    pub fn refunded(self, units: u64, limit: &Limit) -> Outcome {
+        let remaining = self.remaining.saturating_add(units).min(limit.capacity());
+        Outcome { charged: self.charged.saturating_sub(units), remaining, ..self }
+    }
+
     /// The receipt to pass to `refund`, for this limit, if the work was not done after all. Use it
     /// once.
     pub fn receipt(&self) -> Receipt {

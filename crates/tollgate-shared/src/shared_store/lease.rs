@@ -89,11 +89,6 @@ impl Leases {
         self.table.is_empty()
     }
 
-    /// Returns true if there may be enough leased units.
-    pub(super) fn covers(&self, tag: u64, units: u64) -> bool {
-        self.table.find(tag).is_some_and(|place| place.units() >= units)
-    }
-
     /// Takes back what was spent and then not used.
     pub(super) fn put_back(&self, tag: u64, units: u64) -> bool {
         self.table.find(tag).is_some_and(|place| place.add(tag, units, |_| true))
@@ -138,8 +133,15 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         if left < low.load(Ordering::Relaxed) && low.swap(0, Ordering::Relaxed) > 0 {
             self.renew_lease(check, tag, place);
         }
-        let capacity = check.limit().capacity();
-        Some(Outcome { remaining: outcome.remaining.saturating_add(left).min(capacity), ..outcome })
+        Some(with_leased_units(outcome, left, check.limit()))
+    }
+
+    /// The answer that [`spend_lease`](SharedStoreInner::spend_lease) would give now. Spends nothing.
+    pub(super) fn peek_lease(&self, check: &Check<'_>, tag: u64, now: Micros) -> Option<Outcome> {
+        let place = self.leases.table.find(tag)?;
+        let (outcome, held) = place.spend(tag, 0, |facts| lease_outcome(facts, check, now))?;
+        let left = held.checked_sub(check.units())?;
+        Some(with_leased_units(outcome, left, check.limit()))
     }
 
     /// Half of a lease is spent: what comes next is asked for while the rest lasts.
@@ -381,6 +383,12 @@ fn lease_facts(until: Micros, outcome: &Outcome, now: Micros, low: u64) -> [u64;
     facts[CHARGED_AT] = outcome.served_at.as_u64();
     facts[RENEW_BELOW] = low;
     facts
+}
+
+/// The answer to a take after which this instance holds so many units.
+#[inline]
+fn with_leased_units(outcome: Outcome, held: u64, limit: &Limit) -> Outcome {
+    Outcome { remaining: outcome.remaining.saturating_add(held).min(limit.capacity()), ..outcome }
 }
 
 /// The answer to a take, but for what is left here; `None` when the lease has ended.

@@ -387,11 +387,38 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         };
         let Some((before, passed)) = untold else { return };
         if !passed.is_empty() {
-            // The waiting caller may go, and the units must be sent anyway.
-            let inner = Arc::clone(self);
-            let telling = async move { inner.flush_key(tag, &before, passed, Some(when)).await };
-            DetachedWork::new(&self.runtime, telling).await;
+            self.flush_in_any_case(tag, before, passed, when).await;
         }
+    }
+
+    /// Sends what was admitted here by other numbers, which a check of these would send before it asks the store.
+    /// Decisions by the other numbers go on.
+    pub(super) async fn send_unsent_units(self: &Arc<Self>, check: &Check<'_>, when: CallTiming) {
+        let synced = matches!(check.requested_terms().consistency, Consistency::LocalSync { .. });
+        let tag = self.tag(check);
+        let place = synced.then(|| self.local_sync.table.find(tag)).flatten();
+        let unsent = place.and_then(|place| {
+            let mut owner = place.owner();
+            let owner = owner.as_mut().filter(|owner| owner.tag == tag)?;
+            end_period(place, owner, None);
+            Some((Arc::clone(&owner.retained), std::mem::take(&mut owner.past_periods)))
+        });
+        if let Some((retained, passed)) = unsent.filter(|(_, passed)| !passed.is_empty()) {
+            self.flush_in_any_case(tag, retained, passed, when).await;
+        }
+    }
+
+    /// Charges units that have passed here, even if the caller leaves meanwhile.
+    async fn flush_in_any_case(
+        self: &Arc<Self>,
+        tag: u64,
+        retained: Arc<RetainedCheck>,
+        passed: ChargePeriods,
+        when: CallTiming,
+    ) {
+        let inner = Arc::clone(self);
+        let telling = async move { inner.flush_key(tag, &retained, passed, Some(when)).await };
+        DetachedWork::new(&self.runtime, telling).await;
     }
 
     /// Charges units that have passed here, and learns how the key stands.

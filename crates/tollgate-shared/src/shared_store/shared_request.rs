@@ -137,8 +137,10 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         let mut known = 0_u16;
         for (index, (check, &tag)) in checks.iter().zip(tags).enumerate() {
             let takes = matches!(check.requested_act(), Act::Take | Act::UpTo) && check.units() > 0;
-            let may =
-                takes && !check.is_shadow() && !check.is_at_once() && !self.has_lease(check, tag);
+            let may = takes
+                && !check.is_shadow()
+                && !check.is_at_once()
+                && self.leased_outcome(check, tag, now.instant()).is_none();
             let found = may.then(|| self.cached_refusal(check, tag, now));
             if let Some(outcome) = found.flatten() {
                 outcomes[index] = outcome;
@@ -151,9 +153,15 @@ impl<R: RemoteStore> SharedStoreInner<R> {
         known != 0
     }
 
-    pub(super) fn has_lease(&self, check: &Check<'_>, tag: u64) -> bool {
+    /// The outcome of a check that leased units cover.
+    pub(super) fn leased_outcome(
+        &self,
+        check: &Check<'_>,
+        tag: u64,
+        now: Micros,
+    ) -> Option<Outcome> {
         let leased = matches!(check.requested_terms().consistency, Consistency::Leased { .. });
-        leased && self.leases.covers(tag, check.units())
+        leased.then(|| self.peek_lease(check, tag, now)).flatten()
     }
 }
 
@@ -358,8 +366,7 @@ impl<R: RemoteStore> SharedRequest<'_, R> {
             return;
         }
         let charged = *outcome;
-        outcome.charged -= units;
-        outcome.remaining = (outcome.remaining + units).min(check.limit().capacity());
+        *outcome = charged.refunded(units, check.limit());
         let receipt = Outcome { charged: units, ..charged }.receipt();
         let asked = shared.store_for(check);
         let when = asked.call_timing(self.asked_at);

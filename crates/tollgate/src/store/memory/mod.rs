@@ -476,8 +476,7 @@ impl MemoryStore {
         let now = now.into();
         let limits = limits_for_keys(checks.get(..MAX_LIMITS).unwrap_or(checks));
         let request = StateAssignment::new(checks, &limits);
-        let mut read =
-            InspectedStates { at: now.instant(), states: Vec::new(), remembered: Vec::new() };
+        let mut read = InspectedStates::at(now.instant());
         for one in request.first_checks() {
             let subject = self.secret.hash(one.check.key.as_bytes());
             let subject = twin_subject(subject, one.twin);
