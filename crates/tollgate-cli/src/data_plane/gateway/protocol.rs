@@ -55,9 +55,9 @@ pub(super) struct GatewayProtocol {
 
 /// hyper's servers with windows of one size.
 struct WindowBuilders {
-    /// For connections that may speak either version.
+    /// The server of connections that may speak either version.
     any: auto::Builder<TokioExecutor>,
-    /// For connections that agreed on HTTP/2. It needs no upgrades: a tunnel is one of its streams.
+    /// The server of connections that agreed on HTTP/2. It needs no upgrades: a tunnel is one of its streams.
     http2: auto::Builder<TokioExecutor>,
 }
 
