@@ -48,7 +48,7 @@ error: there is no fact `usr`
    |
  3 |     key: '{usr}'
    |          ^^^^^^^
-   = hint: write one of user, ip, api_key, tier, method, path, domain, host, header.NAME or entry.NAME
+   = hint: did you mean `user`?
 
 error: there is no field `limit` in a rule
   --> wrong.yaml:4:5

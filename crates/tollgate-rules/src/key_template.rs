@@ -16,6 +16,7 @@ use crate::matcher::{parse_entry_name, parse_header_name};
 use crate::normalized_facts::{NormalizedFacts, network_of};
 use crate::path::Spelling;
 use crate::problem::Problem;
+use crate::suggest::suggest;
 
 pub use text::{key_part_texts, key_text};
 
@@ -80,10 +81,32 @@ impl KeyFactName {
         }
         let found = FACTS.iter().find(|(known, _)| *known == name);
         found.map(|(_, fact)| fact.clone()).ok_or_else(|| {
-            let names = FACTS.map(|(name, _)| name).join(", ");
-            Problem::new(format!("there is no fact `{name}`"))
-                .hint(format!("write one of {names}, header.NAME or entry.NAME"))
+            Problem::new(format!("there is no fact `{name}`")).hint(KeyFactName::advice(name))
         })
+    }
+
+    /// Advice for a name that no fact has.
+    fn advice(name: &str) -> String {
+        let names = || FACTS.iter().map(|(name, _)| *name);
+        let words = || name.split(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c));
+        let facts: Vec<&str> = words().filter(|word| names().any(|name| name == *word)).collect();
+        match (name, &facts[..]) {
+            ("global", _) => "write `global` alone, without braces".into(),
+            ("header" | "entry", _) => {
+                format!("write `{{{name}.NAME}}`, such as `{{{name}.x-tenant}}`")
+            }
+            (_, [one]) => format!("write `{{{one}}}`"),
+            (_, [one, other, ..]) => format!(
+                "write `{{{one}|{other}}}` for the first of them that is known, `{{{one}}}:{{{other}}}` for both"
+            ),
+            _ => match suggest(name, names()) {
+                Some(fact) => format!("did you mean `{fact}`?"),
+                None => {
+                    let names = names().collect::<Vec<_>>().join(", ");
+                    format!("write one of {names}, header.NAME or entry.NAME")
+                }
+            },
+        }
     }
 
     /// The name that a key carries beside the value.
@@ -225,7 +248,11 @@ impl KeyTemplate {
             return Err(bad("has a `}` without its `{`"));
         }
         if parts.is_empty() {
-            return Err(bad("names no fact, so that all callers would share it"));
+            let problem = bad("names no fact, so that all callers would share it");
+            return Err(match without_braces(text) {
+                Some(meant) => problem.hint(format!("write `{meant}`")),
+                None => problem,
+            });
         }
         if parts.len() > KeyTemplate::PARTS_MAX {
             return Err(bad(&format!("has more than {} parts", KeyTemplate::PARTS_MAX)));
@@ -336,6 +363,16 @@ impl fmt::Display for KeyTemplate {
             write!(f, "{colon}{{{}}}", facts.join("|"))?;
         }
         Ok(())
+    }
+}
+
+/// The template that a text without braces most likely means: `user`, `$user`, `<ip>`, `global `.
+fn without_braces(text: &str) -> Option<String> {
+    let name = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    match (name, KeyFactName::parse(name)) {
+        ("global", _) => Some("global".into()),
+        (_, Ok(fact)) => Some(format!("\"{{{}}}\"", fact.name())),
+        (_, Err(_)) => None,
     }
 }
 

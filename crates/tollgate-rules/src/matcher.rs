@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -416,16 +416,36 @@ pub(crate) fn contains(nets: &[IpNet], ip: IpAddr) -> bool {
     nets.iter().any(|net| net.contains(&ip))
 }
 
+/// Advice for a text that is not an address.
+fn address_advice(text: &str) -> String {
+    let octets: Vec<&str> = text.trim_end_matches(".*").split('.').collect();
+    let is_masked = text.ends_with(".*") && octets.len() < 4;
+    match SocketAddr::from_str(text) {
+        _ if text == "localhost" => "write `127.0.0.1`, and `::1` for IPv6".into(),
+        Ok(address) => format!("write it without the port, `{}`", address.ip()),
+        Err(_) if is_masked => network_advice(&octets.join("."), &(8 * octets.len()).to_string()),
+        Err(_) => "write `192.0.2.1`, `10.0.0.0/8` or `2001:db8::/32`".into(),
+    }
+}
+
+/// Advice for a network whose address is not complete: zeros fill it up.
+fn network_advice(address: &str, length: &str) -> String {
+    let missing = 4_usize.saturating_sub(address.split('.').count());
+    let full = format!("{address}{}/{length}", ".0".repeat(missing));
+    let is_network = full.parse::<IpNet>().is_ok_and(|net| net.trunc() == net);
+    format!("write `{}`", if is_network { &full } else { "10.0.0.0/8" })
+}
+
 /// Reads `10.0.0.0/8`, `2001:db8::/32` or a single address.
 pub fn parse_cidr(text: &str) -> Result<IpNet, Problem> {
     let bad = |what: &str| Problem::new(format!("{text:?} {what}"));
     let net = match text.split_once('/') {
-        None => IpAddr::from_str(text).map(|ip| IpNet::from(ip.to_canonical())).map_err(|_| {
-            bad("is not an address").hint("write `192.0.2.1`, `10.0.0.0/8` or `2001:db8::/32`")
-        })?,
+        None => IpAddr::from_str(text)
+            .map(|ip| IpNet::from(ip.to_canonical()))
+            .map_err(|_| bad("is not an address").hint(address_advice(text)))?,
         Some((address, length)) => {
             let ip = IpAddr::from_str(address)
-                .map_err(|_| bad("is not a network").hint("write `10.0.0.0/8`"))?;
+                .map_err(|_| bad("is not a network").hint(network_advice(address, length)))?;
             let most = if ip.is_ipv4() { 32 } else { 128 };
             let length = length.parse().ok().filter(|length| *length <= most).ok_or_else(|| {
                 bad(&format!("has a prefix length that is not between 0 and {most}"))

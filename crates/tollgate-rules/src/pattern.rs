@@ -37,7 +37,7 @@ impl Pattern {
     pub fn parse(text: &str) -> Result<Pattern, Problem> {
         let bad = |problem: &str| Problem::new(format!("the path pattern {text:?} {problem}"));
         let Some(path) = text.strip_prefix('/') else {
-            return Err(bad("does not begin with a slash").hint("write `/api/search`"));
+            return Err(bad("does not begin with a slash").hint(advice_without_slash(text)));
         };
         if text.contains(['?', '#']) {
             return Err(bad("has a query, which rules do not look at").hint("end it before `?`"));
@@ -346,6 +346,19 @@ impl PathTreeNode {
 
 fn segments_of(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
+}
+
+/// Advice for a pattern that does not begin with a slash: a regular expression, a URL, or a path that lacks it.
+fn advice_without_slash(text: &str) -> String {
+    if text.starts_with('^') || text.ends_with('$') {
+        return "for a regular expression write `regex:` instead of `path:`".into();
+    }
+    if let Some((_, url)) = text.split_once("://") {
+        let (host, path) = url.split_once('/').unwrap_or((url, ""));
+        return format!("write the path alone, `/{path}`, and the host beside it: `host: {host}`");
+    }
+    let is_path = !text.is_empty() && !text.contains(char::is_whitespace);
+    format!("write `/{}`", if is_path { text } else { "api/search" })
 }
 
 #[cfg(test)]

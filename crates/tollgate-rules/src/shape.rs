@@ -12,6 +12,8 @@ mod import_table;
 mod kinds;
 mod misplaced;
 mod rule_table;
+#[cfg(test)]
+mod typos;
 
 use crate::Problem;
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_SHOWN, Span};
@@ -227,7 +229,8 @@ impl ShapeChecker<'_> {
         let hint = misplaced.unwrap_or_else(|| match (object.suggest(key), &names[..]) {
             (Some(name), _) => format!("did you mean `{name}`?"),
             (None, [only]) => format!("its only field is `{only}`"),
-            (None, all) => format!("it has the fields {}", all.join(", ")),
+            (None, all) => misplaced::advice_for_misspelt(object, key)
+                .unwrap_or_else(|| format!("it has the fields {}", all.join(", "))),
         });
         self.error(span, problem.hint(hint));
     }

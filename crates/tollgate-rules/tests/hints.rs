@@ -103,6 +103,142 @@ fn a_mistake_has_its_place_and_a_hint() {
             "no field `method` in a rule",
             "`method` is a field of a `match`: write it there, such as `match: { method: [GET, POST] }`",
         ),
+        (
+            rule_with("    limits: [10rpm]"),
+            (5, 14),
+            "the rate \"10rpm\" has no period",
+            "did you mean `10/minute`?",
+        ),
+        (
+            rule_with("    limits: [10 requests per minute]"),
+            (5, 14),
+            "begins with \"10 requests\"",
+            "did you mean `10/minute`?",
+        ),
+        (
+            rule_with("    limits: [\"1,000/hour\"]"),
+            (5, 14),
+            "begins with \"1,000\"",
+            "did you mean `1000/hour`?",
+        ),
+        (
+            rule_with("    limits: [10/m/h]"),
+            (5, 14),
+            "the period \"m/h\" has one `/` too many",
+            "write one period, such as 100/minute; another rate is a limit of its own",
+        ),
+        (
+            rule_with("    limits: [10/1.5h]"),
+            (5, 14),
+            "the period \"1.5h\" is not in whole numbers",
+            "write second, minute, hour, day or week, or a number and us, ms, s, m, h, d or w, such as 90s",
+        ),
+        (
+            rule_with("    limits: [10/second]\n    algoritm: token_bucket"),
+            (6, 5),
+            "no field `algoritm` in a rule",
+            "did you mean `algorithm`? `algorithm` is a field of a limit: write it there, such as \
+             `limits: [{ rate: 10/second, algorithm: token_bucket }]`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("\"{ip}\"", "{ip}:{path}"),
+            (4, 10),
+            "a text that begins with `{` is a map unless it is in quotes",
+            "write `\"{ip}:{path}\"`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("\"{ip}\"", "“{ip}”"),
+            (4, 10),
+            "`“` is not a quote that YAML knows",
+            "write the quotes of a keyboard, `\"` or `'`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "{usr}"),
+            (4, 10),
+            "there is no fact `usr`",
+            "did you mean `user`?",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "{global}"),
+            (4, 10),
+            "there is no fact `global`",
+            "write `global` alone, without braces",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "{user,ip}"),
+            (4, 10),
+            "there is no fact `user,ip`",
+            "write `{user|ip}` for the first of them that is known, `{user}:{ip}` for both",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "{{ip}}"),
+            (4, 10),
+            "there is no fact `{ip`",
+            "write `{ip}`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "{header}"),
+            (4, 10),
+            "there is no fact `header`",
+            "write `{header.NAME}`, such as `{header.x-tenant}`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("{ip}", "$ip"),
+            (4, 10),
+            "the key \"$ip\" names no fact",
+            "write `\"{ip}\"`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "path: ^/a.*$"),
+            (3, 20),
+            "does not begin with a slash",
+            "for a regular expression write `regex:` instead of `path:`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "path: api/a"),
+            (3, 20),
+            "does not begin with a slash",
+            "write `/api/a`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "path: https://a.example/b"),
+            (3, 20),
+            "does not begin with a slash",
+            "write the path alone, `/b`, and the host beside it: `host: a.example`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "ip: 10.1.2.*"),
+            (3, 18),
+            "\"10.1.2.*\" is not an address",
+            "write `10.1.2.0/24`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "ip: 192.168/16"),
+            (3, 18),
+            "\"192.168/16\" is not a network",
+            "write `192.168.0.0/16`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "ip: \"10.1.2.3:80\""),
+            (3, 18),
+            "is not an address",
+            "write it without the port, `10.1.2.3`",
+        ),
+        (
+            rule_with("    limits: [10/second]").replace("path: /a", "ip: localhost"),
+            (3, 18),
+            "\"localhost\" is not an address",
+            "write `127.0.0.1`, and `::1` for IPv6",
+        ),
+        (
+            format!(
+                "tiers: {{ pro: {{ multipler: 3 }} }}\n{}",
+                rule_with("    limits: [10/second]\n    tiered: true")
+            ),
+            (1, 17),
+            "a tier has no field `multipler`",
+            "did you mean `multiplier`?",
+        ),
     ];
     for (text, place, message, hint) in rows {
         let found = diagnostics(&text);
@@ -111,6 +247,25 @@ fn a_mistake_has_its_place_and_a_hint() {
         assert_eq!((span.line, span.column), place, "{text}\n{one}");
         assert!(one.message.contains(message), "{text}\n{one}");
         assert_eq!(one.hint.as_deref(), Some(hint), "{text}\n{one}");
+    }
+}
+
+/// A rate that is spread over the fields of a limit.
+#[test]
+fn a_rate_in_several_fields_is_shown_as_one_text() {
+    // limits, and the hint for each unknown field
+    let rows = [
+        ("{ minute: 10, hour: 100 }", &["`limits: [100/minute]`", "`limits: [100/hour]`"][..]),
+        ("{ requests: 10, window: 60 }", &["`rate: 100/60s`", "`rate: 100/60s`"]),
+    ];
+    for (limits, hints) in rows {
+        let found = diagnostics(&rule_with(&format!("    limits: {limits}")));
+        let unknown = found.iter().filter(|one| one.message.contains("there is no field"));
+        let told: Vec<&str> = unknown.filter_map(|one| one.hint.as_deref()).collect();
+        assert_eq!(told.len(), hints.len(), "{limits}: {found:?}");
+        for (told, hint) in told.iter().zip(hints) {
+            assert!(told.contains(hint), "{limits}: {told}");
+        }
     }
 }
 
@@ -176,6 +331,12 @@ fn no_mistake_hides_another() {
         (
             rule_with("    limits: [10/second]\n    limits: [1/secnd]\n    tierd: true"),
             &["`limits` is given twice", "no field `tierd`"][..],
+        ),
+        (
+            rule_with(
+                "    limits: [{ rate: 10/day, algorithm: fixed_window, align: calender, time_zone: Berlin }]",
+            ),
+            &["`align` cannot be \"calender\"", "there is no time zone \"Berlin\""][..],
         ),
         (
             rule_with("    limits: [10/secnd]\n    ban: { after: 0, within: 1mn, for: 1h }"),

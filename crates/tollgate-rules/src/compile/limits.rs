@@ -5,9 +5,11 @@ use tollgate::limit::{CalendarUnit, is_monthly, parse_calendar_rate, parse_rate}
 use tollgate::{Algorithm, Align, Limit, LimitError, OnChange, Precision};
 
 use crate::Problem;
+use crate::calendar::ZonedCalendar;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::limit_spec::{AlignSpec, LimitSpec, RuleLimit};
 use crate::rule::TierLimits;
+use crate::suggest::suggest;
 use crate::tier::Multiplier;
 use crate::yaml::{YamlNode, YamlValue};
 
@@ -253,6 +255,9 @@ fn fields(context: CompileContext<'_>, node: &YamlNode) -> Option<LimitSpec> {
     let number = |name| optional(node.get(name), YamlNode::whole);
     let text = |name| node.get(name).and_then(YamlNode::text);
     let align = node.get("align").map_or(Some(AlignSpec::Epoch), |node| context.read(node, align));
+    if align.is_none() {
+        check_time_zone(context, node);
+    }
     Some(LimitSpec {
         rate: text("rate")?.into(),
         burst: number("burst")?,
@@ -265,15 +270,27 @@ fn fields(context: CompileContext<'_>, node: &YamlNode) -> Option<LimitSpec> {
     })
 }
 
+/// Reports an unknown time zone of a limit that is not built because of another mistake.
+fn check_time_zone(context: CompileContext<'_>, node: &YamlNode) {
+    let Some(node) = node.get("time_zone") else { return };
+    if let Some(Err(problem)) = node.text().map(|zone| ZonedCalendar::new(CalendarUnit::Day, zone))
+    {
+        context.error(node.span, problem);
+    }
+}
+
 fn align(text: &str) -> Result<AlignSpec, Problem> {
     Ok(match text {
         "epoch" => AlignSpec::Epoch,
         "first_hit" => AlignSpec::FirstHit,
         "calendar" => AlignSpec::Calendar,
         other => AlignSpec::Anchor(quantities::instant(other).map_err(|_| {
-            Problem::new(format!("`align` cannot be {other:?}")).hint(
-                "it can be: epoch, first_hit, calendar, or an instant such as 2027-01-01T09:00:00Z",
-            )
+            let all = "epoch, first_hit, calendar, or an instant such as 2027-01-01T09:00:00Z";
+            let problem = Problem::new(format!("`align` cannot be {other:?}"));
+            match suggest(other, ["epoch", "first_hit", "calendar"]) {
+                Some(word) => problem.hint(format!("did you mean `{word}`? It can be: {all}")),
+                None => problem.hint(format!("it can be: {all}")),
+            }
         })?),
     })
 }

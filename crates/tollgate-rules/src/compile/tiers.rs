@@ -78,8 +78,9 @@ impl<'a> WrittenTiers<'a> {
             let known = names.iter().chain(["multiplier"]);
             let hint = context.did_you_mean(rule, known, otherwise);
             for (_, span, _) in own {
-                let problem = Problem::new(format!("there is no rule `{rule}`")).hint(hint.clone());
-                context.error(*span, problem);
+                let problem =
+                    format!("a tier has no field `{rule}`, and there is no rule of this name");
+                context.error(*span, Problem::new(problem).hint(hint.clone()));
             }
         }
     }

@@ -47,12 +47,42 @@ static HOMES: [FieldHome; 6] = [
 
 /// The advice for a field that does not belong to this object but to one around or inside it.
 pub(super) fn advice(object: &ShapeObject, name: &str) -> Option<String> {
-    let homes = HOMES.iter().filter(|home| std::ptr::eq(home.found_in, object));
-    homes.into_iter().find_map(|home| {
+    rate_in_fields(object, name).or_else(|| advice_for(object, name))
+}
+
+/// The same for a field whose name is misspelt as well.
+pub(super) fn advice_for_misspelt(object: &ShapeObject, name: &str) -> Option<String> {
+    let meant = homes_of(object).find_map(|home| home.belongs_to.suggest(name))?;
+    let advice = advice_for(object, meant)?;
+    Some(format!("did you mean `{meant}`? {advice}"))
+}
+
+fn homes_of(object: &ShapeObject) -> impl Iterator<Item = &'static FieldHome> {
+    HOMES.iter().filter(move |home| std::ptr::eq(home.found_in, object))
+}
+
+fn advice_for(object: &ShapeObject, name: &str) -> Option<String> {
+    homes_of(object).find_map(|home| {
         let field = home.belongs_to.field(name)?;
         let place = (home.place)(field.example);
         Some(format!("`{name}` is a field of {}: {place}", home.belongs_to.noun))
     })
+}
+
+/// The advice for a limit whose rate is spread over fields, as in `{ minute: 10, hour: 100 }` and in the short form.
+fn rate_in_fields(object: &ShapeObject, name: &str) -> Option<String> {
+    if !std::ptr::eq(object, &LIMIT_FIELDS) {
+        return None;
+    }
+    match name.strip_prefix("per_").unwrap_or(name).trim_end_matches('s') {
+        unit @ ("second" | "minute" | "hour" | "day" | "week" | "month") => {
+            Some(format!("a rate is one text, with its number: `limits: [100/{unit}]`"))
+        }
+        "request" | "window" | "period" | "limit" | "unit" => {
+            Some("a rate is one text: write `rate: 100/60s`".into())
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +99,13 @@ mod tests {
             (&RULE, "tiers", Some("`tiers` is a field of a rules file: write it at the top")),
             (&LIMIT_FIELDS, "cost", Some("`cost` is a field of a rule: write it beside `limits`")),
             (&MATCH, "key", Some("`key` is a field of a rule: write it beside `match`")),
+            (
+                &LIMIT_FIELDS,
+                "minute",
+                Some("a rate is one text, with its number: `limits: [100/minute]`"),
+            ),
+            (&LIMIT_FIELDS, "window", Some("write `rate: 100/60s`")),
+            (&RULE, "minute", None),
             (&FILE, "algorithm", None),
             (&RULE, "colour", None),
         ];
@@ -80,5 +117,10 @@ mod tests {
             };
             assert!(fits, "{name}: {found:?}");
         }
+        let misspelt = advice_for_misspelt(&RULE, "algoritm").unwrap();
+        assert!(
+            misspelt.starts_with("did you mean `algorithm`? `algorithm` is a field of a limit: ")
+        );
+        assert_eq!(advice_for_misspelt(&RULE, "colour"), None);
     }
 }

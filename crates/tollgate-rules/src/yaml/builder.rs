@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
+use super::syntax::{TYPOGRAPHIC_QUOTES, not_a_quote};
 use super::{
     MAX_ALIASES, MAX_DEPTH, MAX_ENTRIES, MAX_EVENTS, MAX_SCALAR_BYTES, YamlEntry, YamlNode,
     YamlValue, syntax,
@@ -152,7 +153,7 @@ impl<'a> YamlBuilder<'a> {
                     return Err(self.stop(span, Problem::new(problem)));
                 }
                 self.count(1, span)?;
-                let value = scalar(&text, style);
+                let value = self.scalar(&text, style, span);
                 self.finish(YamlNode { span, value }, anchor, self.nodes - 1, 0)?;
             }
             Event::SequenceStart(_, anchor, _) => {
@@ -320,6 +321,18 @@ impl<'a> YamlBuilder<'a> {
                 Problem::new(problem)
                     .hint("remove it, or put a text that begins with `!` into quotes"),
             );
+        }
+    }
+
+    /// The value of a text. Without the quotes of a word processor, so that these are the only mistake that is reported.
+    fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> YamlValue {
+        let quote = text.chars().next().filter(|first| TYPOGRAPHIC_QUOTES.contains(first));
+        match quote.filter(|_| style == ScalarStyle::Plain) {
+            Some(quote) => {
+                self.error(span, not_a_quote(quote));
+                YamlValue::Quoted(text.trim_matches(TYPOGRAPHIC_QUOTES).into())
+            }
+            None => scalar(text, style),
         }
     }
 

@@ -8,6 +8,9 @@ use crate::Problem;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::source::{Source, line_start};
 
+/// Quotes of word processors, which YAML reads as letters.
+pub(super) const TYPOGRAPHIC_QUOTES: [char; 7] = ['“', '”', '„', '‘', '’', '«', '»'];
+
 /// The place between two marks of the parser.
 pub(super) fn span(source: &Source, start: &Marker, end: &Marker) -> Span {
     let len = source.text().len();
@@ -50,6 +53,13 @@ fn earlier(text: &str, place: Span, kind: &ErrorKind) -> Option<(usize, Problem)
     if let Some(tab) = tab_in_indent(text, place, kind) {
         let what = "there is a tab in the indentation, and YAML takes only spaces there";
         return Some((tab, Problem::new(what).hint("indent with spaces, two for each level")));
+    }
+    if let Some((quote, start)) = typographic_quote(text, place) {
+        return Some((start, not_a_quote(quote)));
+    }
+    if let Some((start, value)) = bare_braces(text, place) {
+        let problem = Problem::new("a text that begins with `{` is a map unless it is in quotes");
+        return Some((start, problem.hint(format!("write `\"{value}\"`"))));
     }
     if is_in_quotes(kind) {
         let problem = Problem::new("the quote that opens here is not closed");
@@ -173,6 +183,32 @@ fn is_in_quotes(kind: &ErrorKind) -> bool {
         kind,
         UnclosedQuotedScalar | DocumentIndicatorInQuotedScalar | InvalidQuotedScalarIndent
     )
+}
+
+pub(super) fn not_a_quote(quote: char) -> Problem {
+    Problem::new(format!("`{quote}` is not a quote that YAML knows"))
+        .hint("write the quotes of a keyboard, `\"` or `'`")
+}
+
+/// The first quote of a word processor on the line, and where it stands.
+fn typographic_quote(text: &str, place: Span) -> Option<(char, usize)> {
+    let start = line_start(text, place.start);
+    let line = text[start..].lines().next()?;
+    let at = line.find(TYPOGRAPHIC_QUOTES)?;
+    Some((line[at..].chars().next()?, start + at))
+}
+
+/// A value such as `{user}:{path}` that should be in quotes, and where it begins: the parser fails behind the first brace
+/// that closes.
+fn bare_braces(text: &str, place: Span) -> Option<(usize, &str)> {
+    let line = line_start(text, place.start);
+    let before = text[line..place.start].strip_suffix('}')?;
+    let start = line + before.rfind('{')?;
+    let is_end = |c: char| c.is_whitespace() || matches!(c, ',' | ']' | '"' | '\'');
+    let end = text[place.start..].find(is_end).map_or(text.len(), |end| place.start + end);
+    let value = &text[start..end];
+    // `{ a: 1 }` is a map, and something else is wrong with it.
+    (end > place.start && !value.contains(' ')).then_some((start, value))
 }
 
 /// The last quote at or before a place that has no partner on its line.

@@ -40,9 +40,11 @@ impl FromStr for Limit {
 /// Reads a rate, with or without a burst, into a builder that can be refined further.
 pub fn parse_rate(text: &str) -> Result<LimitBuilder, LimitError> {
     let bad = |problem: &str| {
-        LimitError::new(format!(
-            "the rate {text:?} {problem}: write `100/minute`, `5 per 90s` or `100/minute burst 20`"
-        ))
+        let advice = match meant_rate(text) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "write `100/minute`, `5 per 90s` or `100/minute burst 20`".into(),
+        };
+        LimitError::new(format!("the rate {text:?} {problem}: {advice}"))
     };
     check_one_rate(text)?;
     let (rate, burst) = match split_word(text, "burst") {
@@ -198,6 +200,11 @@ pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
     if trimmed.is_empty() {
         return Err(bad("is empty".into()));
     }
+    if trimmed.contains('/') {
+        return Err(LimitError::new(format!(
+            "the period {trimmed:?} has one `/` too many: write one period, such as 100/minute; another rate is a limit of its own"
+        )));
+    }
     let mut total: u64 = 0;
     let mut rest = trimmed;
     while !rest.is_empty() {
@@ -224,6 +231,33 @@ pub fn parse_period(text: &str) -> Result<Duration, LimitError> {
         rest = after.trim_start();
     }
     Ok(Duration::from_micros(total))
+}
+
+/// The rate that a text in another notation most likely means: `10rpm`, `1,000/hour`, `10k/day`, `10 requests per minute`.
+fn meant_rate(text: &str) -> Option<String> {
+    const NOUNS: [&str; 7] = ["requests", "request", "reqs", "req", "calls", "hits", "times"];
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.len()
+        - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',' || c == '_').len();
+    let (number, rest) = text.split_at(digits);
+    let mut groups = number.split([',', '_']);
+    let first = groups.next().filter(|first| !first.is_empty())?;
+    let number = groups
+        .try_fold(first.to_owned(), |number, group| (group.len() == 3).then(|| number + group))?;
+    let (number, rest) = match rest.strip_prefix('k') {
+        Some(rest) if !rest.starts_with(char::is_alphabetic) => (number + "000", rest),
+        _ => (number, rest),
+    };
+    let rest = rest.trim_start();
+    let rest = NOUNS.iter().find_map(|noun| rest.strip_prefix(noun)).unwrap_or(rest).trim_start();
+    let period = match rest {
+        "rps" | "qps" => "second",
+        "rpm" | "qpm" => "minute",
+        "rph" => "hour",
+        _ => ["/", "per ", "a ", "every "].iter().find_map(|word| rest.strip_prefix(word))?.trim(),
+    };
+    let meant = format!("{number}/{period}");
+    (meant != text && parse_rate(&meant).is_ok()).then_some(meant)
 }
 
 fn unit_micros(unit: &str) -> Option<u64> {
@@ -266,6 +300,7 @@ fn unit_problem(unit: &str, after: &str) -> String {
     match unit {
         "year" | "years" => format!("has the unit {unit:?}, whose length varies"),
         "" if after.is_empty() => "has no unit".into(),
+        "" if after.starts_with('.') => "is not in whole numbers".into(),
         "" => format!("has no unit before {after:?}"),
         _ => format!("has the unknown unit {unit:?}"),
     }
@@ -444,6 +479,18 @@ mod tests {
             ("5/99999999999999999w", "is too long"),
             ("5/101w200000000d", "longer than 100 years"),
             ("5/1h m", "has no number before \"m\""),
+            ("5/1.5h", "is not in whole numbers"),
+            ("5//minute", "has one `/` too many"),
+            ("5 RPS", "did you mean `5/second`?"),
+            ("5rpm", "did you mean `5/minute`?"),
+            ("5 req/s", "did you mean `5/s`?"),
+            ("5 times a day", "did you mean `5/day`?"),
+            ("1_000/hour", "did you mean `1000/hour`?"),
+            ("1,000,000 per day", "did you mean `1000000/day`?"),
+            ("10k/day", "did you mean `10000/day`?"),
+            ("1,5/minute", "write `100/minute`"),
+            ("10 requests", "write `100/minute`"),
+            ("10k/fortnight", "write `100/minute`"),
             ("5/minute burst", "burst that is not a whole number"),
             ("5/minute burst -1", "burst that is not a whole number"),
             ("5/minute burst 0", "the burst is zero"),
