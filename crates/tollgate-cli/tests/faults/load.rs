@@ -222,16 +222,17 @@ impl FaultRun {
         }
     }
 
-    /// Answers come within the deadline, and what the machine itself needs for one: that is what they
-    /// take whom the store has nothing to do with, in the same run.
+    /// Answers come within the deadline, and what the machine itself needs: that is what answers take that the store has
+    /// nothing to do with, in the same run, once for the request and once for the end of its wait. On a machine that is busy
+    /// the server gets its turn late for each of the two.
     pub(crate) fn check_in_time(&self) {
         let (p99, max) = took(&self.answers);
         let (ruler_p99, ruler_max) = took(&self.baseline);
         eprintln!(
             "p99 {p99:?}, max {max:?}; without the store p99 {ruler_p99:?}, max {ruler_max:?}\n{self}"
         );
-        assert!(p99 <= DEADLINE + LATE_P99 + ruler_p99, "p99 {p99:?}, ruler {ruler_p99:?}");
-        assert!(max <= DEADLINE + LATE_MAX + ruler_max, "max {max:?}, ruler {ruler_max:?}");
+        assert!(p99 <= DEADLINE + LATE_P99 + ruler_p99 * 2, "p99 {p99:?}, ruler {ruler_p99:?}");
+        assert!(max <= DEADLINE + LATE_MAX + ruler_max * 2, "max {max:?}, ruler {ruler_max:?}");
     }
 
     fn check_before_fault(&self) {

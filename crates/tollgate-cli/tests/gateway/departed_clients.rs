@@ -74,7 +74,6 @@ impl DepartureScene {
         DepartureScene { gateway, upstream, _redis: redis, left: 399 }
     }
 
-    /// Sends requests from as many connections as there are, and resets all of them at once.
     /// Begins requests on one HTTP/2 connection and resets each of them.
     fn reset_streams(&self, streams: u32) {
         let mut wire = Http2Wire::connect_from(Ipv4Addr::LOCALHOST, self.gateway.address());

@@ -4,6 +4,7 @@ mod adaptive;
 mod applications;
 mod bad_upstreams;
 mod body_rates;
+mod bursts;
 mod caller_spellings;
 mod corpus;
 mod corpus_reader;

@@ -214,12 +214,26 @@ const DISCONNECTS: usize = 20_000;
 const WAVE: usize = 50;
 
 #[test]
-fn twenty_thousand_clients_that_leave_free_their_places_and_units_at_once() {
+fn twenty_thousand_clients_that_leave_one_worker_free_their_places_and_units_at_once() {
+    check_leavers("1");
+}
+
+#[test]
+fn twenty_thousand_clients_that_leave_four_workers_free_their_places_and_units_at_once() {
+    check_leavers("4");
+}
+
+#[test]
+fn twenty_thousand_clients_that_leave_eight_workers_free_their_places_and_units_at_once() {
+    check_leavers("8");
+}
+
+fn check_leavers(workers: &str) {
     let (upstream, arrivals) = recorder();
     // Units come back only from those who leave.
     let rules = RULES.replace("50/second, burst: 20", "1/hour, burst: 200");
-    let flags =
-        ["--workers", "2", "--max-connections-per-ip", "10000", "--gateway-max-delay", "3000h"];
+    let flags = ["--workers", workers, "--max-connections-per-ip", "10000"];
+    let flags = [&flags[..], &["--gateway-max-delay", "3000h"]].concat();
     let gateway = GatewayProcess::start_with(upstream.address(), &rules, &flags);
     assert_eq!(gateway.get("/first").status, 200);
     let (address, shared) = (gateway.address(), Mutex::new(gateway));
