@@ -13,6 +13,7 @@ mod worked_cases;
 mod acl;
 mod apart;
 mod changed_numbers;
+mod changing_rules;
 mod conformance;
 mod equal;
 mod future_sizes;

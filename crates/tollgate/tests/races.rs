@@ -103,6 +103,30 @@ fn exactly_the_capacity_passes() {
     }
 }
 
+/// A hundred keys, each asked five times at once by different threads, whatever shares the table with them. Would
+/// catch: a key whose units are lost to another, or to a state of its own that it forgets.
+#[test]
+fn of_five_at_once_each_key_admits_its_four() {
+    const KEYS: usize = 100;
+    let _dog = Watchdog::new("of_five_at_once_each_key_admits_its_four");
+    for limit in every(4) {
+        for round in 0..20 {
+            let limiter = Limiter::with_capacity(10_000);
+            let admitted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+            race(THREADS, |thread| {
+                for ask in (thread..5 * KEYS).step_by(THREADS) {
+                    // Neighbours in time are of one key in some rounds, and far apart in others.
+                    let key = if round % 2 == 0 { ask / 5 } else { ask % KEYS };
+                    let decision = limiter.at(NOW).check(&limit, &key.to_be_bytes());
+                    admitted[key].fetch_add(decision.granted(), SeqCst);
+                }
+            });
+            let admitted: Vec<u64> = admitted.into_iter().map(AtomicU64::into_inner).collect();
+            assert_eq!(admitted, [4; KEYS], "{limit}, round {round}");
+        }
+    }
+}
+
 /// Would catch: a part of a cost that is charged, or a cost that is compared with a stale rest.
 #[test]
 fn a_cost_passes_as_often_as_it_fits() {
