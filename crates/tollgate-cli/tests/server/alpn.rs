@@ -1,7 +1,8 @@
 //! The protocol that a TLS handshake agreed on (ALPN) is the one that is spoken, on every TLS listener for HTTP.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
@@ -57,8 +58,8 @@ impl SpokenVersion {
     }
 }
 
-/// A server whose data listeners all have TLS, and its certificate. The gateway has no upstream: it answers 502.
-fn start_with_tls() -> (TollgateProcess, CertificateDer<'static>) {
+/// A server whose data listeners all have TLS, and its certificate.
+fn start_with_tls(upstream: &str) -> (TollgateProcess, CertificateDer<'static>) {
     let directory = tempdir().unwrap();
     let (root, [cert, key]) = certificate(directory.path());
     let server = TollgateProcess::start(&[
@@ -67,7 +68,7 @@ fn start_with_tls() -> (TollgateProcess, CertificateDer<'static>) {
         "--gateway",
         "127.0.0.1:0",
         "--upstream",
-        "http://127.0.0.1:1",
+        upstream,
         "--tls-cert",
         text(&cert),
         "--tls-key",
@@ -115,7 +116,7 @@ fn is_served(stream: &mut TlsStream, request: &[u8], spoken: SpokenVersion) -> b
 
 #[test]
 fn the_negotiated_protocol_is_the_one_that_is_spoken() {
-    let (server, root) = start_with_tls();
+    let (server, root) = start_with_tls("http://127.0.0.1:1");
     // Offered protocols, the spoken version, and whether it is served
     type VersionRow<'a> = (&'a [&'a str], SpokenVersion, bool);
     let rows: [VersionRow<'_>; 8] = [
@@ -147,10 +148,46 @@ fn the_negotiated_protocol_is_the_one_that_is_spoken() {
 
 #[test]
 fn a_connection_that_agreed_on_http1_stays_with_it() {
-    let (server, root) = start_with_tls();
+    let (server, root) = start_with_tls("http://127.0.0.1:1");
     for address in [server.http(), server.gateway()] {
         let mut stream = connect(&root, address, &["http/1.1"]);
         assert!(is_served(&mut stream, &Http1.request(), Http1), "{address}");
         assert!(!is_served(&mut stream, &Http2.request(), Http2), "{address}");
     }
+}
+
+#[test]
+fn a_connection_that_agreed_on_http1_becomes_a_tunnel() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("http://{}", listener.local_addr().unwrap());
+    let (server, root) = start_with_tls(&upstream);
+    // Switches protocols and says back what comes.
+    let echo = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        read_until(&mut stream, b"\r\n\r\n");
+        let head =
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+        stream.write_all(head).unwrap();
+        let said = read_until(&mut stream, b"ping");
+        stream.write_all(&said).unwrap();
+    });
+    let mut stream = connect(&root, server.gateway(), &["http/1.1"]);
+    let head = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    stream.write_all(head).unwrap();
+    let answer = read_until(&mut stream, b"\r\n\r\n");
+    assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+    stream.write_all(b"ping").unwrap();
+    assert_eq!(read_until(&mut stream, b"ping"), b"ping");
+    echo.join().unwrap();
+}
+
+/// Reads up to the end of a text.
+fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
+    let (mut received, mut byte) = (Vec::new(), [0]);
+    while !received.ends_with(end) {
+        stream.read_exact(&mut byte).unwrap();
+        received.push(byte[0]);
+    }
+    received
 }
