@@ -132,6 +132,17 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
+    /// A copy that does not borrow the request.
+    pub fn into_owned(self) -> Identity<'static> {
+        let owned = |text: Option<Cow<'_, str>>| text.map(|text| Cow::Owned(text.into_owned()));
+        Identity {
+            ip: self.ip,
+            user: owned(self.user),
+            api_key: owned(self.api_key),
+            tier: owned(self.tier),
+        }
+    }
+
     /// Completes stated facts with the identity from the header fields. Stated facts take
     /// precedence. User and tier from headers count only if the stated address is trusted or a
     /// token proves them; the address itself stays as stated. If the facts state one user and the

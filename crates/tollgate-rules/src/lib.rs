@@ -162,7 +162,7 @@ pub use reservation::{
 };
 pub use response_meter::{BodyEnd, UnreadableReason};
 pub use rule::Rule;
-pub use rule_set::{Override, RuleSet, RuleSettings};
+pub use rule_set::{Override, RuleSet, RuleSettings, confusable_header_name};
 pub use schema::schema;
 pub use source::{NamedFile, Source};
 pub use tally::{Tally, Verdict};

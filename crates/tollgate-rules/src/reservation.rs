@@ -82,6 +82,9 @@ pub struct ReservationAnswer {
     pub answer: Answer,
     /// The id to settle it by; `None` when refused.
     pub id: Option<ReservationId>,
+    /// True if the reservation is for a request that leaves before its work begins: the [`end`](Gatekeeper::end) of the reservation
+    /// comes with the beginning of the work.
+    pub ends_at_begin: bool,
     /// True if a number in the body of the response decides the cost, so that it must not be compressed.
     pub reads_response: bool,
     /// True if the time that the work takes decides how much of it may go on at once; see [`Gatekeeper::measure`].
@@ -134,6 +137,8 @@ struct ReservedCharge {
     receipt: Receipt,
     /// True if the true cost replaces this charge.
     settled: bool,
+    /// True if the charge is the estimate of a rule with `reserve`.
+    is_estimate: bool,
     /// The place in the response that has the true cost.
     actual: Option<Arc<ActualCost>>,
     /// The treatment of the bytes of the bodies, if they are counted.
@@ -359,7 +364,8 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
 
     /// Decides as [`decide_by`](Gatekeeper::decide_by), for callers that see the work end, and
     /// keeps open all that is known only then: under a rule with `concurrency` the work counts
-    /// until [`Gatekeeper::end`], under an adaptive one until [`Gatekeeper::measure`], and a cost from the response waits for [`Gatekeeper::take_due`].
+    /// until [`Gatekeeper::end`], under an adaptive one until [`Gatekeeper::measure`], and an estimate
+    /// waits for the response, for [`Gatekeeper::take_due`].
     /// Without such a rule there is no `id` and nothing left to do, unless the caller `settles`
     /// everything itself; if no limit applies, there is never an `id`. If the table is full, the
     /// request is refused as [`Refusal::Busy`].
@@ -424,9 +430,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     pub(crate) fn keeps_open(plan: &RequestPlan<'_>, ask: &Ask<'_>, settles: bool) -> bool {
         let ends = |rule: &Rule| {
             rule.concurrency.is_some()
-                || rule.actual_cost().is_some()
+                // An estimate is given back if the request is not sent on.
+                || rule.reserve().is_some()
                 || rule.cost == Cost::Bytes
-                || rule.estimates_by_bytes()
                 || websocket_limits(rule, &ask.facts).is_some()
         };
         // A request that is delayed may leave, and is refunded then.
@@ -435,6 +441,21 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         // it.
         plan.limits.iter().any(|planned| settles || ends(plan.rule(planned)))
             || plan.enforced().any(|(_, rule, _)| ends(rule))
+    }
+
+    /// Holds a place for a request that has waited and needs none otherwise: it may leave before its work begins. If there is no
+    /// place, its charge stands then.
+    pub(crate) fn hold_until_begin(
+        &self,
+        plan: &RequestPlan<'_>,
+        ask: &Ask<'_>,
+        now: Micros,
+    ) -> Option<PendingReservation<'_>> {
+        if plan.limits.is_empty() {
+            return None;
+        }
+        let deadline = now.after(Wait::at_least(EXPIRES_IN_MAX));
+        self.reservations.hold(plan, ask, deadline, now).ok()
     }
 
     /// Decides a plan whose place in the table is held, if it needs one. Without its place it charges
@@ -585,6 +606,7 @@ fn charges<'o>(
             key: key_of(plan.key_for(planned)),
             receipt: outcome.receipt(),
             settled: settled(planned),
+            is_estimate: !explicit_cost && plan.rule(planned).reserve().is_some(),
             actual: plan.rule(planned).actual_cost().cloned(),
             by_bytes: ByteTreatment::of(plan, planned).filter(|_| !explicit_cost),
             counted: CountedEstimate::of(plan, planned).filter(|_| !explicit_cost),

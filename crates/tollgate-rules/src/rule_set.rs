@@ -29,6 +29,7 @@ use crate::tally::Tally;
 use crate::waiting::WaitTally;
 use dated_numbers::LimitsAfterOverride;
 use read_headers::ReadHeaders;
+pub use read_headers::confusable_header_name;
 pub use recording::{RecordedHeader, hash_credential, hash_header_credential};
 
 /// All rules. A reload replaces the set whole.
@@ -508,6 +509,12 @@ impl RuleSet {
     #[inline]
     pub fn is_mistakable_header(&self, header: &str) -> bool {
         self.base.read_headers.is_mistakable(header)
+    }
+
+    /// Returns true if servers may take a trailer of this name for a header that rules look at or that identifies callers: many
+    /// add trailers to the headers, after those have been counted.
+    pub fn is_mistakable_trailer(&self, trailer: &str) -> bool {
+        self.base.read_headers.may_be_taken_for_one(trailer)
     }
 
     /// Returns true if rules or `identify` look at header fields by name.

@@ -72,7 +72,8 @@ impl MeteringGate {
         let id = admitted.id.expect("a cost from the response keeps it open");
         let mut headers = vec![("content-type", content_type)];
         headers.extend_from_slice(fields);
-        let head = ResponseFacts { status, headers: &headers, is_tunnel: status == 101 };
+        let is_tunnel = status == 101;
+        let head = ResponseFacts { status, headers: &headers, is_tunnel, is_unsent: false };
         let due = self.0.take_due(id, None, &head, NOON).expect("in time");
         expect_ready(self.0.settle_by(due.known, NOON));
         if let Some(mut metered) = due.metered {

@@ -61,7 +61,8 @@ impl WorkGate {
     ) -> Result<ResponseCharges, SettleError> {
         let fields = fields.iter().map(|(name, number)| (*name, number.to_string()));
         let headers: Vec<(&str, String)> = fields.collect();
-        let head = ResponseFacts { status: 200, headers: &headers, is_tunnel: false };
+        let head =
+            ResponseFacts { status: 200, headers: &headers, is_tunnel: false, is_unsent: false };
         self.0.take_due(id, cost, &head, now)
     }
 

@@ -1,5 +1,7 @@
-//! `RequestBodyHost`: the server's part in reading bodies before the decision, such as the memory for them.
+//! `RequestBodyHost`: the server's part in reading bodies before the decision, such as the memory for them, and the room for
+//! requests that have waited.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,15 +11,30 @@ use crate::gate::BoxFuture;
 
 /// The server around a [`RequestBodyLayer`](crate::RequestBodyLayer).
 pub trait RequestBodyHost: Send + Sync {
-    /// Called when the body of a request is about to be read. Returns the memory for it.
+    /// Called when the body of a request is about to be read. Returns the memory for it. If the body has yet to arrive, the layer
+    /// calls [`on_wait`](crate::RateLimitLayer::on_wait).
     fn begin(&self, head: &request::Parts) -> Box<dyn RequestBodyMemory>;
 
-    /// Called when the body has been read, before the request is decided. The layer waits for the returned future; its error
-    /// answers the request.
+    /// Called when a request goes on that may have waited: before it is decided, when its body has been read, and before the inner
+    /// service is called. The layer waits for the returned future; its error answers the request. Nothing is charged
+    /// for the request then, nor if the client leaves meanwhile.
     fn resume(&self, head: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>>;
+
+    /// The progress of an admitted request behind the layer, for a client that leaves before there is a response. `None` if the
+    /// work begins when the inner service is called.
+    fn progress(&self, head: &request::Parts) -> Option<Arc<dyn RequestProgress>> {
+        let _ = head;
+        None
+    }
 
     /// The response to a request whose body was not read. Nothing is charged for it.
     fn respond(&self, head: &request::Parts, reason: BodyReadFailure) -> Response<Bytes>;
+}
+
+/// The progress of a request that a server sends on.
+pub trait RequestProgress: Send + Sync {
+    /// Returns true if some of the request may have been sent. If not, it is free to leave.
+    fn has_begun(&self) -> bool;
 }
 
 /// The memory of one body that is read before the decision. Dropping it releases all of it.

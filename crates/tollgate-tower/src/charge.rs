@@ -12,6 +12,11 @@ use http::{HeaderName, response};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeStands;
 
+/// A mark in the extensions of a response to a request that was never sent on, such as a proxy's 502 for a server that refuses
+/// connections: nobody has done any work, so estimates are given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnsentRequest;
+
 /// A function that finds the true cost of a request in its response; `None` keeps the first charge.
 pub type ChargeFn = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 

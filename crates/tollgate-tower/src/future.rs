@@ -1,7 +1,8 @@
 //! `ResponseFuture`: a request on its way through the layer.
 //!
-//! A future that is dropped before the inner service was called refunds its charge. After that the charge
-//! stands: the work was begun, and a client that disconnects early must not get it for free.
+//! A future that is dropped before the inner service was called refunds its charge, and so does a server that has no room for a
+//! request when its turn has come. After that the charge stands: the work was begun, and a client that disconnects early must
+//! not get it for free. A server that sends requests on says when it begins.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, request};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -38,6 +39,8 @@ pin_project! {
         Deciding { answer: BoxFuture<(GateRequest, GateVerdict)>, deferred: Option<Box<DeferredRequest<S, B>>> },
         // A queue delays the request.
         Waiting { sleep: BoxFuture<()>, waiting: Box<DelayedRequest<S, B>> },
+        // The server makes room for a request whose turn has come.
+        Resuming { room: RoomFuture, waiting: Box<DelayedRequest<S, B>> },
         // The inner service is running.
         Inner { #[pin] future: F, held: AdmittedRequest },
         // The true cost is being sent to a store.
@@ -55,10 +58,24 @@ pub(crate) struct DeferredRequest<S, B> {
     pub(crate) body: B,
 }
 
-/// A delayed request. Dropping it refunds its charge.
-struct DelayedRequest<S, B> {
-    request: Option<(Request<B>, S)>,
+/// A wait until the server has room for a request. `Err` is the response if there is none.
+pub(crate) type RoomFuture = BoxFuture<Result<(), Response<Bytes>>>;
+
+/// An admitted request that waits. Dropping it refunds its charge.
+pub(crate) struct DelayedRequest<S, B> {
+    request: Option<(request::Parts, B, S)>,
     held: AdmittedRequest,
+    config: Arc<LayerConfig>,
+}
+
+impl<S, B> DelayedRequest<S, B> {
+    pub(crate) fn new(
+        request: (request::Parts, B, S),
+        held: AdmittedRequest,
+        config: &Arc<LayerConfig>,
+    ) -> Box<DelayedRequest<S, B>> {
+        Box::new(DelayedRequest { request: Some(request), held, config: Arc::clone(config) })
+    }
 }
 
 impl<S, B> Drop for DelayedRequest<S, B> {
@@ -76,13 +93,12 @@ impl<S, B, F, R> ResponseFuture<S, B, F, R> {
         ResponseFuture { state: RequestState::Deciding { answer, deferred } }
     }
 
-    pub(crate) fn waiting(
-        sleep: BoxFuture<()>,
-        request: Request<B>,
-        held: AdmittedRequest,
-        inner: S,
-    ) -> Self {
-        ResponseFuture { state: RequestState::waiting(sleep, request, held, inner) }
+    pub(crate) fn waiting(sleep: BoxFuture<()>, waiting: Box<DelayedRequest<S, B>>) -> Self {
+        ResponseFuture { state: RequestState::Waiting { sleep, waiting } }
+    }
+
+    pub(crate) fn resuming(room: RoomFuture, waiting: Box<DelayedRequest<S, B>>) -> Self {
+        ResponseFuture { state: RequestState::Resuming { room, waiting } }
     }
 
     pub(crate) fn inner(future: F, held: AdmittedRequest) -> Self {
@@ -95,11 +111,6 @@ impl<S, B, F, R> ResponseFuture<S, B, F, R> {
 }
 
 impl<S, B, F, R> RequestState<S, B, F, R> {
-    fn waiting(sleep: BoxFuture<()>, request: Request<B>, held: AdmittedRequest, inner: S) -> Self {
-        let waiting = Box::new(DelayedRequest { request: Some((request, inner)), held });
-        RequestState::Waiting { sleep, waiting }
-    }
-
     fn refused(response: Response<Bytes>) -> Self {
         RequestState::Refused { response: Some(Box::new(response)) }
     }
@@ -114,18 +125,38 @@ where
         deferred: DeferredRequest<S, B>,
         (mut question, answered): (GateRequest, GateVerdict),
     ) -> Self {
-        let DeferredRequest { mut inner, config, body } = deferred;
+        let DeferredRequest { inner, config, body } = deferred;
         match next_step(&config, &mut question.head, answered) {
             NextStep::CallInner(held) => {
-                let request = Request::from_parts(question.head, body);
-                RequestState::Inner { future: inner.call(request), held }
+                RequestState::go_on((question.head, body, inner), held, &config)
             }
             NextStep::CallInnerAfter(sleep, held) => {
-                let request = Request::from_parts(question.head, body);
-                RequestState::waiting(sleep, request, held, inner)
+                let waiting = DelayedRequest::new((question.head, body, inner), held, &config);
+                RequestState::Waiting { sleep, waiting }
             }
             NextStep::Respond(response) => RequestState::refused(response),
         }
+    }
+
+    /// The state of a request whose turn has come: the server may have to make room for it.
+    fn go_on(
+        request: (request::Parts, B, S),
+        held: AdmittedRequest,
+        config: &Arc<LayerConfig>,
+    ) -> Self {
+        match config.resume(&request.0) {
+            Some(room) => {
+                let waiting = DelayedRequest::new(request, held, config);
+                RequestState::Resuming { room, waiting }
+            }
+            None => RequestState::begin(request, held),
+        }
+    }
+
+    /// The state of a request whose work begins.
+    fn begin((head, body, mut inner): (request::Parts, B, S), mut held: AdmittedRequest) -> Self {
+        held.begin();
+        RequestState::Inner { future: inner.call(Request::from_parts(head, body)), held }
     }
 }
 
@@ -146,10 +177,19 @@ where
                 }
                 StateProjected::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (request, mut inner) = waiting.request.take().expect(POLLED_ONCE);
-                    let mut held = std::mem::take(&mut waiting.held);
-                    held.begin();
-                    RequestState::Inner { future: inner.call(request), held }
+                    let request = waiting.request.take().expect(POLLED_ONCE);
+                    let held = std::mem::take(&mut waiting.held);
+                    RequestState::go_on(request, held, &waiting.config)
+                }
+                StateProjected::Resuming { room, waiting } => {
+                    match ready!(room.as_mut().poll(cx)) {
+                        Ok(()) => {
+                            let request = waiting.request.take().expect(POLLED_ONCE);
+                            RequestState::begin(request, std::mem::take(&mut waiting.held))
+                        }
+                        // Dropping the request refunds its charge.
+                        Err(response) => RequestState::refused(response),
+                    }
                 }
                 StateProjected::Inner { future, held } => {
                     let response = ready!(future.poll(cx))?;
@@ -179,6 +219,7 @@ impl<S, B, F, R> fmt::Debug for ResponseFuture<S, B, F, R> {
         let state = match &self.state {
             RequestState::Deciding { .. } => "Deciding",
             RequestState::Waiting { .. } => "Waiting",
+            RequestState::Resuming { .. } => "Resuming",
             RequestState::Inner { .. } => "Inner",
             RequestState::Settling { .. } => "Settling",
             RequestState::Refused { .. } => "Refused",

@@ -283,7 +283,7 @@ pub trait Admission: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Notes that the work begins now: a delay after the verdict is over.
+    /// Notes that the work begins now: all waiting is over.
     fn begin(&mut self) {}
 
     /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it

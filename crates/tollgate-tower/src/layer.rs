@@ -16,6 +16,7 @@ use tower_layer::Layer;
 use crate::body_host::{BodyReadFailure, RequestBodyHost};
 use crate::charge::ChargeFn;
 use crate::decision::GateDecision;
+use crate::future::RoomFuture;
 use crate::gate::{
     BodyDemandAnswer, BoxFuture, Gate, GateAnswer, GateRequest, LayerDialects, ReportOptions,
     SleepFn, WaitFn,
@@ -222,8 +223,9 @@ impl RateLimitLayer {
         self.with(|config| config.wait = Some(DelayOptions { max, sleep }))
     }
 
-    /// Sets the function that is called when a request begins to wait, so that the server can lend out meanwhile what
-    /// it keeps for requests in progress. A plain function, because a copy goes with each request.
+    /// Sets the function that is called when a request begins to wait for its turn or its body, so that the server can lend
+    /// out meanwhile what it keeps for requests in progress. Afterwards [`RequestBodyHost::resume`] may make it wait for room. A
+    /// plain function, because a copy goes with each request.
     #[must_use]
     pub fn on_wait(self, on_wait: fn(&request::Parts)) -> RateLimitLayer {
         self.with(|config| config.on_wait = Some(on_wait))
@@ -247,8 +249,8 @@ impl RateLimitLayer {
         self.with(|config| config.background = Some(Arc::new(background)))
     }
 
-    /// Sets the server's part in reading bodies before the decision. Without it, each body takes up to 256 KiB, the server has
-    /// to bound its time, and a body that does not arrive is answered with 408.
+    /// Sets the server's part in reading bodies before the decision and in making room for requests that have waited. Without
+    /// it, each body takes up to 256 KiB, the server has to bound its time, and a body that does not arrive is answered with 408.
     #[must_use]
     pub fn body_host(self, host: impl RequestBodyHost + 'static) -> RateLimitLayer {
         self.with(|config| config.body_host = Some(Arc::new(host)))
@@ -313,6 +315,11 @@ impl LayerConfig {
     /// The server's part in reading bodies.
     pub(crate) fn host(&self) -> Option<&dyn RequestBodyHost> {
         self.body_host.as_deref()
+    }
+
+    /// Asks the server for room for a request that may have let others in while it waited.
+    pub(crate) fn resume(&self, head: &request::Parts) -> Option<RoomFuture> {
+        self.host()?.resume(head)
     }
 
     /// The response to a request whose body was not read.

@@ -83,8 +83,8 @@ mod header_text;
 mod patience;
 
 pub use body::GatedBody;
-pub use body_host::{BodyReadFailure, RequestBodyHost, RequestBodyMemory};
-pub use charge::ChargeStands;
+pub use body_host::{BodyReadFailure, RequestBodyHost, RequestBodyMemory, RequestProgress};
+pub use charge::{ChargeStands, UnsentRequest};
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;
 pub use gate::{Gate, GateAnswer, GateRequest};
@@ -96,7 +96,7 @@ pub use refusal::RefusedRequest;
 pub use replayed_body::ReplayedBody;
 pub use request_body::RequestBodyLayer;
 #[cfg(feature = "rules")]
-pub use rules::WebSocketRules;
+pub use rules::{IdentifiedCaller, WebSocketRules};
 pub use service::RateLimit;
 pub use settlement::AdmissionGuard;
 pub use warning::Warning;

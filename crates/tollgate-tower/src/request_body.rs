@@ -12,10 +12,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::{Request, Response, request};
+use http::{Request, Response, Version, request};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -24,6 +24,7 @@ use tower_service::Service;
 use crate::body::GatedBody;
 use crate::body_host::{BodyReadEnd, BodyReadFailure};
 use crate::body_pace::RequestPace;
+use crate::future::RoomFuture;
 use crate::gate::{
     BodyDemand, BodyDemandAnswer, BoxFuture, GateRequest, GateVerdict, RequestBodyReader,
 };
@@ -140,7 +141,7 @@ pin_project! {
         // The body is being read.
         Reading { reading: Option<Box<ReadingRequest<S, B>>> },
         // The server makes room for the request.
-        Resuming { room: BoxFuture<Result<(), Response<Bytes>>>, read: Option<Box<ReadRequest<S, B>>> },
+        Resuming { room: RoomFuture, read: Option<Box<ReadRequest<S, B>>> },
         // The inner service is running.
         Calling { #[pin] future: F },
         // The request is refused.
@@ -160,6 +161,8 @@ struct HeldRequest<S, B: Body> {
 struct ReadingRequest<S, B: Body> {
     request: ReadRequest<S, B>,
     reader: Box<dyn RequestBodyReader>,
+    /// True once the server knows that the body has yet to arrive.
+    is_waiting: bool,
 }
 
 /// A request whose body has been read.
@@ -185,8 +188,7 @@ where
                 let memory = config.host().map(|host| host.begin(&head));
                 let body = BufferedBody::new(body, memory);
                 let request = ReadRequest { inner, config, head, body, pace };
-                let reading = Some(Box::new(ReadingRequest { request, reader }));
-                return BodyState::Reading { reading };
+                return ReadingRequest { request, reader, is_waiting: false }.begin();
             }
             BodyDemand::Refuse(verdict) => {
                 if let Some(response) = refusal_of(&config, &mut question.head, verdict) {
@@ -217,21 +219,38 @@ where
     S: Service<Request<ReplayedBody<B>>>,
     B: Body,
 {
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyReadEnd, BodyReadFailure>> {
-        match self.request.body.states_too_long() {
-            true => Poll::Ready(Ok(BodyReadEnd::TooLong)),
-            false => self.request.body.poll_read(&mut *self.reader, cx),
+    /// The state of a request whose body is wanted.
+    fn begin(mut self) -> BodyState<S, B, S::Future> {
+        // All requests of an HTTP/2 connection that have arrived begin before the first of them is polled, and what has arrived
+        // of their bodies is there. The body of HTTP/1.1 is there at the first poll.
+        if self.request.head.version == Version::HTTP_2
+            && let Poll::Ready(end) = self.poll_read(&mut Context::from_waker(Waker::noop()))
+        {
+            return self.end(end);
         }
+        BodyState::Reading { reading: Some(Box::new(self)) }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyReadEnd, BodyReadFailure>> {
+        if self.request.body.states_too_long() {
+            return Poll::Ready(Ok(BodyReadEnd::TooLong));
+        }
+        let end = self.request.body.poll_read(&mut *self.reader, cx);
+        // A body that is already there makes nobody wait.
+        if end.is_pending() && !std::mem::replace(&mut self.is_waiting, true) {
+            self.request.config.tell_wait(&self.request.head);
+        }
+        end
     }
 
     /// The state that follows the end of the reading.
     fn end(self, end: Result<BodyReadEnd, BodyReadFailure>) -> BodyState<S, B, S::Future> {
-        let ReadingRequest { mut request, reader } = self;
+        let ReadingRequest { mut request, reader, .. } = self;
         let found = end.and_then(|end| reader.finish(end, &mut request.head.extensions));
         if let Err(reason) = found {
             return BodyState::responding(request.config.unread(&request.head, reason));
         }
-        match request.config.host().and_then(|host| host.resume(&request.head)) {
+        match request.config.resume(&request.head) {
             Some(room) => BodyState::Resuming { room, read: Some(Box::new(request)) },
             None => request.call(),
         }

@@ -7,6 +7,7 @@
 //! A cost in a header field is settled when the head of the response is ready, a cost in the body when the body has
 //! ended. An estimate by the body of the request needs a [`RequestBodyLayer`](crate::RequestBodyLayer).
 
+mod identified_caller;
 mod request_bodies;
 
 use std::borrow::Cow;
@@ -30,7 +31,7 @@ use tollgate_rules::{
     expect_ready, normalize_host,
 };
 
-use crate::charge::ChargeStands;
+use crate::charge::{ChargeStands, UnsentRequest};
 use crate::gate::{
     Admission, AdmittedResponse, BodyDemandAnswer, BodyPacer, BoxFuture, DecisionDetails, Gate,
     GateAnswer, GateRequest, GateVerdict, PieceAnswer, PieceTurn, SleepFn,
@@ -39,6 +40,7 @@ use crate::header_text::{host_of_target, single_value};
 use crate::layer::is_bodiless_preflight;
 use crate::refusal::CustomRefusal;
 use crate::warning::Warning;
+pub use identified_caller::IdentifiedCaller;
 use request_bodies::{RequestBytePacer, find_demand};
 
 /// ```
@@ -101,9 +103,9 @@ where
         if self.answers_at_once() {
             return BodyDemandAnswer::Now(expect_ready(find_demand(self, question)));
         }
-        let (gatekeeper, question) = (Arc::clone(self), question.take());
+        let (gatekeeper, mut question) = (Arc::clone(self), question.take());
         BodyDemandAnswer::Later(Box::pin(async move {
-            let demand = find_demand(&gatekeeper, &question).await;
+            let demand = find_demand(&gatekeeper, &mut question).await;
             (question, demand)
         }))
     }
@@ -224,8 +226,8 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     reserved: ReservationAnswer,
     sleep: Option<&Arc<SleepFn>>,
 ) -> GateVerdict {
-    let ReservationAnswer { answer, id, reads_response, measures_latency, departure, websocket } =
-        reserved;
+    let ReservationAnswer { answer, id, ends_at_begin, reads_response, departure, .. } = reserved;
+    let (measures_latency, websocket) = (reserved.measures_latency, reserved.websocket);
     let departure = departure.zip(sleep).map(|(departure, sleep)| {
         let (gatekeeper, sleep) = (Arc::clone(gatekeeper), Arc::clone(sleep));
         let departing = async move { departure.wait(gatekeeper.clock(), &*sleep).await };
@@ -247,6 +249,7 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
         let admission = RulesAdmission {
             gatekeeper,
             id,
+            ends_at_begin,
             reads_response,
             metered: None,
             by_bytes,
@@ -259,14 +262,20 @@ fn verdict<S: InfallibleStore + 'static, C: Clock + 'static>(
     tell(question, &answer).holding(pass).departing(departure)
 }
 
-/// Identifies the caller, and looks for signs of misuse. `Err` is a header field that names the caller in two ways.
+/// Identifies the caller, unless that has been done before the body was read, and looks for signs of misuse. `Err` is a header
+/// field that names the caller in two ways.
 fn identify<'a>(
-    rules: &RuleSet,
-    question: &GateRequest,
+    rules: &Arc<RuleSet>,
+    question: &'a GateRequest,
     fields: &'a LayerHeaders<'a>,
     now: Micros,
 ) -> Result<(Identity<'a>, Option<Warning>), HeaderName> {
     let settings = &rules.settings().identify;
+    if rules.reads_request_json()
+        && let Some(caller) = IdentifiedCaller::by(rules, &question.head)
+    {
+        return Ok((caller.identity(), signs_of_misuse(settings, question)));
+    }
     let trusts = |peer: IpAddr| settings.trusts(peer.to_canonical());
     match fields.ambiguous_key_header(rules, question.peer.is_some_and(trusts)) {
         Some(header) => Err(header.clone()),
@@ -369,6 +378,8 @@ fn custom_refusal(own: &OwnRefusal) -> Option<CustomRefusal> {
 struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     gatekeeper: Arc<Gatekeeper<S, C>>,
     id: ReservationId,
+    /// True if nothing has to be kept once the work begins.
+    ends_at_begin: bool,
     reads_response: bool,
     /// Charges that the body settles.
     metered: Option<MeteredCharges>,
@@ -394,6 +405,23 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> RulesAdmission<S, C> {
         self.gatekeeper.measure(self.id, outcome(began_at.until(now)), now);
     }
 
+    /// Gives the estimates of a request back that was never sent on: those that are due, and that by the bytes of its body.
+    fn give_back_estimates(
+        &self,
+        due: Option<SettlementCharges>,
+        now: Micros,
+    ) -> Option<BoxFuture<()>> {
+        let (gatekeeper, by_request) = (Arc::clone(&self.gatekeeper), self.by_request.clone());
+        poll_once(async move {
+            if let Some(RequestBytePacer { bytes, .. }) = by_request.as_deref() {
+                gatekeeper.cancel_request_bytes(bytes, gatekeeper.clock_instant(now)).await;
+            }
+            if let Some(due) = due {
+                gatekeeper.settle_by(due, gatekeeper.clock_instant(now)).await;
+            }
+        })
+    }
+
     /// Settles charges: at once over a store in this process, otherwise by the returned future.
     fn settle_charges(&self, due: SettlementCharges, now: Micros) -> Option<BoxFuture<()>> {
         let gatekeeper = Arc::clone(&self.gatekeeper);
@@ -408,6 +436,9 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
 
     fn begin(&mut self) {
         self.began_at = self.began_at.map(|_| self.gatekeeper.now());
+        if std::mem::take(&mut self.ends_at_begin) {
+            self.gatekeeper.end(self.id);
+        }
     }
 
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
@@ -417,10 +448,16 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
             return None;
         }
         let fields = ResponseFields(&head.headers);
-        let response = ResponseFacts { status: head.status.as_u16(), headers: &fields, is_tunnel };
+        let is_unsent = head.extensions.get::<UnsentRequest>().is_some();
+        let status = head.status.as_u16();
+        let response = ResponseFacts { status, headers: &fields, is_tunnel, is_unsent };
         let now = self.gatekeeper.now();
+        let due = self.gatekeeper.take_due(self.id, cost, &response, now);
+        if is_unsent {
+            return self.give_back_estimates(due.ok().map(|due| due.known), now);
+        }
         // If the reservation has expired, the charge stands.
-        let due = self.gatekeeper.take_due(self.id, cost, &response, now).ok()?;
+        let due = due.ok()?;
         self.metered = due.metered;
         self.settle_charges(due.known, now)
     }

@@ -10,9 +10,10 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::{BodyPass, GatedBody};
+use crate::body_host::RequestProgress;
 use crate::body_pace::{BodyPace, PacerSlot};
 use crate::decision::GateDecision;
-use crate::future::{DeferredRequest, ResponseFuture};
+use crate::future::{DeferredRequest, DelayedRequest, ResponseFuture};
 use crate::gate::{Admission, AdmittedResponse, BoxFuture, GateAnswer, GateVerdict, VerdictKind};
 use crate::inner_fields::InnerLimitFields;
 use crate::layer::LayerConfig;
@@ -62,13 +63,21 @@ where
         match self.config.ask(&mut question) {
             GateAnswer::Now(answered) => {
                 match next_step(&self.config, &mut question.head, answered) {
-                    NextStep::CallInner(held) => {
-                        let request = Request::from_parts(question.head, body);
-                        ResponseFuture::inner(self.inner.call(request), held)
-                    }
+                    NextStep::CallInner(held) => match self.config.resume(&question.head) {
+                        None => {
+                            let request = Request::from_parts(question.head, body);
+                            ResponseFuture::inner(self.inner.call(request), held)
+                        }
+                        Some(room) => {
+                            let request = (question.head, body, self.take_ready());
+                            let waiting = DelayedRequest::new(request, held, &self.config);
+                            ResponseFuture::resuming(room, waiting)
+                        }
+                    },
                     NextStep::CallInnerAfter(sleep, held) => {
-                        let request = Request::from_parts(question.head, body);
-                        ResponseFuture::waiting(sleep, request, held, self.take_ready())
+                        let request = (question.head, body, self.take_ready());
+                        let waiting = DelayedRequest::new(request, held, &self.config);
+                        ResponseFuture::waiting(sleep, waiting)
                     }
                     NextStep::Respond(response) => ResponseFuture::refused(response),
                 }
@@ -120,7 +129,8 @@ pub(crate) fn next_step(
             slot.fill(pacer);
         }
         let is_connect = head.method == Method::CONNECT;
-        SettlingAdmission { admission, config: Arc::clone(config), is_connect }
+        let progress = config.host().and_then(|host| host.progress(head));
+        SettlingAdmission { admission, config: Arc::clone(config), is_connect, progress }
     });
     let mut held = AdmittedRequest { decision: None, admission };
     let decision = match finding {
@@ -145,23 +155,34 @@ pub(crate) fn next_step(
     }
 }
 
-/// The decision and admission of a request, kept until its response is ready.
-#[derive(Debug, Default)]
+/// The decision and admission of a request, kept until its response is ready. Dropping it refunds the charge if the work has not
+/// begun.
+#[derive(Default)]
 pub(crate) struct AdmittedRequest {
     decision: Option<GateDecision>,
     admission: Option<SettlingAdmission>,
 }
 
-#[derive(Debug)]
+impl Drop for AdmittedRequest {
+    fn drop(&mut self) {
+        let progress = self.admission.as_ref().and_then(|settling| settling.progress.as_ref());
+        if progress.is_some_and(|progress| !progress.has_begun()) {
+            self.give_back();
+        }
+    }
+}
+
 struct SettlingAdmission {
     admission: Box<dyn Admission>,
     config: Arc<LayerConfig>,
     /// True if a response of 2xx makes the connection a tunnel.
     is_connect: bool,
+    /// The progress of the request; `None` if the work begins when the inner service is called.
+    progress: Option<Arc<dyn RequestProgress>>,
 }
 
 impl AdmittedRequest {
-    /// Notes that the work begins after a delay.
+    /// Notes that the work begins after a wait.
     pub(crate) fn begin(&mut self) {
         if let Some(settling) = &mut self.admission {
             settling.admission.begin();
@@ -180,16 +201,16 @@ impl AdmittedRequest {
     /// Settles the charge and writes the headers. Returns the response, and a settlement to await before it is
     /// sent.
     pub(crate) fn finish<R: Body>(
-        self,
+        mut self,
         response: Response<R>,
     ) -> (Response<GatedBody<R>>, Option<PendingSettlement>) {
         let (mut head, body) = response.into_parts();
         let (mut pass, mut pending, mut pace) = (BodyPass::None, None, None);
-        if let Some(settling) = self.admission {
+        if let Some(settling) = self.admission.take() {
             pace = settling.body_pace();
             (pass, pending) = settling.finish_head(&mut head, &body);
         }
-        if let Some(decision) = self.decision {
+        if let Some(decision) = self.decision.take() {
             write_headers(&mut head, decision);
         }
         (Response::from_parts(head, GatedBody::inner(body, pass).paced(pace)), pending)
@@ -209,7 +230,7 @@ impl SettlingAdmission {
         head: &mut response::Parts,
         body: &impl Body,
     ) -> (BodyPass, Option<PendingSettlement>) {
-        let SettlingAdmission { mut admission, config, is_connect } = self;
+        let SettlingAdmission { mut admission, config, is_connect, .. } = self;
         let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS
             || is_connect && head.status.is_success();
         let cost = config.charge.as_ref().and_then(|charge| charge(head));

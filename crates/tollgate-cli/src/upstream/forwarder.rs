@@ -33,6 +33,9 @@ const POOLED_READY_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forwarder;
 
+/// A function that is called before some of a request may be sent.
+type OnSendFn<'a> = &'a (dyn Fn() + Sync);
+
 /// The response of an upstream, and the connection if it switched protocols.
 pub(crate) struct ForwardedResponse {
     pub(crate) response: Response<UpstreamBody>,
@@ -72,11 +75,13 @@ impl AttemptFailure {
 
 impl Forwarder {
     /// Sends a request and waits for the head of its response. A request is sent again only if nothing of it was sent, or
-    /// if its method is safe and it has no body; and only within the budget of the upstream.
+    /// if its method is safe and it has no body; and only within the budget of the upstream. `on_send` is called before some of it
+    /// may be sent.
     pub(crate) async fn forward(
         self,
         upstream: &Arc<UpstreamState>,
         mut request: Request<OutgoingBody>,
+        on_send: OnSendFn<'_>,
     ) -> Result<ForwardedResponse, ForwardError> {
         let mut tried = TriedServers::default();
         let mut retries_left = upstream.settings.retries;
@@ -85,8 +90,10 @@ impl Forwarder {
             let number = choose(upstream, &tried).ok_or(ForwardError::NoUpstream)?;
             tried.insert(number);
             let copy = if retries_left > 0 { copy_of(&request) } else { None };
-            let exchange = || UpstreamExchange::begin(upstream, number, is_retry);
-            let failure = match attempt(upstream, number, request, exchange(), pooled_tries).await {
+            let exchange = UpstreamExchange::begin(upstream, number, is_retry);
+            let attempted =
+                attempt(upstream, number, request, exchange, pooled_tries, on_send).await;
+            let failure = match attempted {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
@@ -142,6 +149,7 @@ async fn attempt(
     mut request: Request<OutgoingBody>,
     exchange: UpstreamExchange,
     pooled_tries: usize,
+    on_send: OnSendFn<'_>,
 ) -> Result<ForwardedResponse, AttemptFailure> {
     let mut exchange = Some(exchange);
     let server = &upstream.servers[number];
@@ -166,6 +174,7 @@ async fn attempt(
         let this =
             exchange.take().unwrap_or_else(|| UpstreamExchange::begin(upstream, number, true));
         let is_http1 = matches!(connection, ReadyConnection::Http1(_));
+        on_send();
         let failure = match send(upstream, connection, request, this).await {
             Ok(response) => return Ok(response),
             Err(failure) => failure,

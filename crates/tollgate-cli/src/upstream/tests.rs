@@ -192,7 +192,7 @@ async fn forward(
     upstream: &Arc<UpstreamState>,
     request: Request<OutgoingBody>,
 ) -> Result<Response<UpstreamBody>, ForwardError> {
-    let forwarded = Forwarder.forward(upstream, request).await;
+    let forwarded = Forwarder.forward(upstream, request, &|| {}).await;
     forwarded.map(|ForwardedResponse { response, .. }| response)
 }
 

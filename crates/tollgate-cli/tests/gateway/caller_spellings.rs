@@ -148,3 +148,29 @@ fn addresses_that_strangers_state_do_not_reach_the_upstream() {
     assert!(from_proxy.contains("do-connecting-ip: 192.0.2.66"), "{from_proxy}");
     assert!(!from_proxy.contains("x_originating_ip"), "{from_proxy}");
 }
+
+#[test]
+fn trailers_cannot_be_taken_for_fields_that_rules_read() {
+    let upstream = RawUpstream::recorder();
+    let rules = "identify: { trusted_peers: [127.0.0.1/32], user: { header: x_user_id } }
+rules:
+  - { name: tenants, key: '{header.x-tenant|ip}', limits: [1000/hour] }
+  - { name: beta, match: { header: { x-beta: 'yes' } }, key: '{ip}', limits: [1000/hour] }";
+    let gateway = GatewayProcess::start(upstream.address(), rules);
+    let trailers = "x_tenant: a\r\nx-tenant: b\r\nX.Tenant: c\r\nx_beta: yes\r\nx-beta: yes\r\n\
+                    x-user-id: otto\r\nx_user_id: otto\r\nx-sum: 42\r\nx_other: 1\r\n";
+    let names =
+        "x_tenant, x-tenant, x.tenant, x_beta, x-beta, x-user-id, x_user_id, x-sum, x_other";
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: app\r\nx-tenant: one\r\ntrailer: {names}\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    for from in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 9)] {
+        let mut client = WireClient::connect_from(from, gateway.address());
+        client.send(format!("{head}2\r\nxx\r\n0\r\n{trailers}\r\n").as_bytes());
+        assert_eq!(client.read_reply("POST").expect("an answer").status, 200);
+        let requests = upstream.take_requests().expect("strict HTTP");
+        let mut passed: Vec<_> = requests[0].trailers.iter().map(|(name, _)| &**name).collect();
+        passed.sort_unstable();
+        assert_eq!(passed, ["x-sum", "x_other"], "from {from}");
+    }
+}

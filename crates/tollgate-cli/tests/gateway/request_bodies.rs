@@ -14,6 +14,7 @@ use testkit::wait::{now, until_true};
 use super::gateway_process::GatewayProcess;
 use super::http2_wire::Http2Wire;
 use super::wire_client::WireClient;
+use crate::harness::{file, text};
 use crate::server::exposition::ParsedExposition;
 
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -206,6 +207,7 @@ fn a_caller_who_has_used_up_its_budget_is_refused_unread_and_a_missing_body_is_f
     let url = redis.url();
     for store in ["memory", &url] {
         let flags = ["--workers", "2", "--body-timeout", "300ms", "--store", store];
+        let flags = [&flags[..], &["--store-timeout", "1s"]].concat();
         let gateway = GatewayProcess::start_with(upstream.address(), RULES, &flags);
         let mut client = WireClient::connect(gateway.address());
         post(&mut client, "/v1/chat", "content-length: 100", "{");
@@ -237,7 +239,7 @@ fn bytes_of_bodies_without_a_stated_length_are_counted() {
         let gateway = GatewayProcess::start_with(
             upstream.address(),
             RULES,
-            &["--workers", "2", "--store", store],
+            &["--workers", "2", "--store", store, "--store-timeout", "1s"],
         );
         let counted = || used(&gateway, Ipv4Addr::LOCALHOST, "/upload");
         let mut client = WireClient::connect(gateway.address());
@@ -258,4 +260,84 @@ fn bytes_of_bodies_without_a_stated_length_are_counted() {
         assert!(wire.read_stream(1).complete);
         until_true("9,998 more", || counted() == 20_000);
     }
+}
+
+/// Two rules that count the same body: one by the bytes of both bodies, one by an estimate.
+const BOTH_COUNTS: &str = "
+rules:
+  - name: traffic
+    key: '{ip}'
+    limits: [{ rate: 1000000000/day, algorithm: fixed_window }]
+    cost: bytes
+  - name: upload
+    key: '{ip}'
+    limits: [{ rate: 1000000/day, algorithm: fixed_window }]
+    cost: { reserve: '{request.bytes|4000}' }
+";
+
+#[test]
+fn bytes_are_charged_as_they_pass_also_beside_a_rule_that_counts_all_bytes() {
+    let (upstream, redis) = (RawUpstream::recorder(), TestRedis::start());
+    let url = redis.url();
+    for (store, workers) in [("memory", "1"), ("memory", "4"), (&*url, "1"), (&*url, "4")] {
+        let flags = ["--workers", workers, "--store", store, "--key-prefix", workers];
+        let flags = [&flags[..], &["--store-timeout", "1s"]].concat();
+        let gateway = GatewayProcess::start_with(upstream.address(), BOTH_COUNTS, &flags);
+        let counted = || used(&gateway, Ipv4Addr::LOCALHOST, "/upload");
+        let most = r#"{"ip":"127.0.0.1","path":"/upload","cost":750000}"#;
+        assert_eq!(gateway.server.check(most)["allowed"], true);
+        let mut client = WireClient::connect(gateway.address());
+        post(&mut client, "/upload", "transfer-encoding: chunked", "");
+        let chunk = format!("c350\r\n{}\r\n", "x".repeat(50_000));
+        client.send(chunk.repeat(4).as_bytes());
+        // The body has not ended. The last bytes are not charged yet: each charge asks the store.
+        until_true("the bytes so far", || counted() >= 950_000 - (64 << 10));
+        client.send(chunk.repeat(3).as_bytes());
+        // A limit that is used up on the way refuses others before the end.
+        until_true("the limit to be used up", || counted() == BUDGET);
+        assert_eq!(gateway.get("/other").status, 429);
+        client.send(b"0\r\n\r\n");
+        assert_eq!(client.read_reply("POST").expect("an answer").status, 200);
+    }
+}
+
+/// A rule that needs the body, and callers named by tokens.
+const TOKENS: &str = "
+  - { name: chat, key: '{ip}', limits: [1000/day], cost: { reserve: '{request.json.max_tokens|20}' } }
+";
+
+#[test]
+fn the_caller_of_a_request_whose_body_is_read_is_identified_once() {
+    let (upstream, redis) = (RawUpstream::recorder(), TestRedis::start());
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let secret = file(directory.path(), "secret", "a secret of at least 32 bytes, one");
+    let user =
+        format!("{{ jwt: {{ claim: sub, keys_file: {}, algorithms: [HS256] }} }}", text(&secret));
+    let rules = format!("identify: {{ user: {user} }}\nrules:{TOKENS}");
+    let queued = rules.replace("limits:", "fair: { wait: 1h, per_key: 9, total: 9 }, limits:");
+    for store in [String::from("memory"), redis.url()] {
+        for (prefix, rules) in [("plain", &rules), ("fair", &queued)] {
+            let flags = ["--workers", "1", "--store", &store, "--key-prefix", prefix];
+            let flags = [&flags[..], &["--store-timeout", "1s"]].concat();
+            let gateway = GatewayProcess::start_with(upstream.address(), rules, &flags);
+            let mut client = WireClient::connect(gateway.address());
+            let fields = "authorization: Bearer a.b.c\r\nx-forwarded-for: 192.0.2.7";
+            for number in 1..=3 {
+                post(&mut client, "/", &format!("{fields}\r\ncontent-length: 9"), r#"{"x":  1}"#);
+                assert_eq!(client.read_reply("POST").expect("an answer").status, 200);
+                let page = gateway.server.admin_get("/metrics", &[]).body;
+                let page = ParsedExposition::of_text(&page);
+                let mut tokens = page.samples().filter(|one| one.name == "tollgate_tokens_total");
+                let rejected = tokens.find(|one| one.labels["result"] == *"rejected");
+                assert_eq!(rejected.expect("a counter").value as u64, number, "over {store}");
+            }
+            assert_eq!(used_of(&gateway, "192.0.2.7", 1_000), 60, "by its own address");
+        }
+    }
+}
+
+/// Units of a limit of so many that an address has used.
+fn used_of(gateway: &GatewayProcess, address: &str, units: u64) -> u64 {
+    let peek = gateway.server.check(&format!(r#"{{"ip":"{address}","cost":0}}"#));
+    units - peek["remaining"].as_u64().expect("a limit")
 }

@@ -150,7 +150,7 @@ const ONE_PLACE: [&str; 8] = [
 ];
 
 /// Requests that found no room at the gateway at once, and waited for it.
-fn found_no_room(gateway: &GatewayProcess) -> u64 {
+pub(crate) fn found_no_room(gateway: &GatewayProcess) -> u64 {
     let page = ParsedExposition::of_text(&gateway.server.admin_get("/metrics", &[]).body);
     let mut queued = page.samples().filter(|one| one.name == "tollgate_gateway_queue_total");
     queued.find(|one| one.labels["outcome"] == *"waited").expect("a counter").value as u64

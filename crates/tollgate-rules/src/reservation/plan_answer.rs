@@ -14,6 +14,7 @@ use crate::websocket_limits::WebSocketLimits;
 pub(crate) struct PlanAnswer {
     admission: PlanAdmission,
     skipped: Option<SkippedRule>,
+    ends_at_begin: bool,
     reads_response: bool,
     measures_latency: bool,
     departure: Option<Departure>,
@@ -30,6 +31,7 @@ impl PlanAnswer {
         PlanAnswer {
             websocket: websocket_limits_of(plan, &ask.facts, admission.1),
             skipped: plan.skipped,
+            ends_at_begin: false,
             reads_response: plan.reads_response(),
             measures_latency: admission.1.is_some() && plan.measures_latency(),
             admission,
@@ -37,11 +39,17 @@ impl PlanAnswer {
         }
     }
 
+    /// Notes if the reservation is for leaving before the work begins, and nothing else.
+    pub(crate) fn ending_at_begin(self, ends_at_begin: bool) -> PlanAnswer {
+        PlanAnswer { ends_at_begin: ends_at_begin && self.admission.1.is_some(), ..self }
+    }
+
     pub(crate) fn by(self, rules: RulesVersion) -> ReservationAnswer {
         let (decided, id) = self.admission;
         ReservationAnswer {
             answer: Answer::new(rules, decided, self.skipped),
             id,
+            ends_at_begin: self.ends_at_begin,
             reads_response: self.reads_response,
             measures_latency: self.measures_latency,
             departure: self.departure,

@@ -1,7 +1,8 @@
 //! Settling the charges of a request by its response: by the head at once, by the body when it has ended.
 //!
 //! What the response does not show is charged as reserved, and counted. If the upstream failed or refused (a status of
-//! 400 and above), no work was done, and the reservation is given back.
+//! 400 and above), no work was done, and the reservation is given back. So is every estimate of a request that was never sent to
+//! an upstream.
 
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct ResponseFacts<'a> {
     pub headers: &'a dyn Headers,
     /// True if the connection becomes a tunnel: after a 101, or a 2xx to CONNECT.
     pub is_tunnel: bool,
+    /// True if no upstream has seen the request, so that the response is not the answer to it.
+    pub is_unsent: bool,
 }
 
 /// The charges that are due when the head of a response is there.
@@ -136,8 +139,8 @@ impl MeteredCharges {
 
 impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
     /// Takes the charges to settle when the head of the response is there: with `cost`, if given, or else with
-    /// the cost in the response that a rule names. A charge without either stands. The work still counts as
-    /// going on; this can be called once.
+    /// the cost in the response that a rule names. A charge without either stands, but an estimate is given back if the request
+    /// was never sent. The work still counts as going on; this can be called once.
     pub fn take_due(
         &self,
         id: ReservationId,
@@ -151,6 +154,12 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         for charge in charges {
             if let Some(cost) = cost.filter(|_| charge.settled) {
                 known.push((charge, cost));
+                continue;
+            }
+            if head.is_unsent {
+                if charge.is_estimate {
+                    known.push((charge, 0));
+                }
                 continue;
             }
             let Some(actual) = charge.actual.clone() else { continue };

@@ -16,7 +16,7 @@ pub(super) struct ReadHeaders {
 
 impl ReadHeaders {
     pub(super) fn insert(&mut self, name: &str) {
-        let names = self.names.entry(confusable(name).into()).or_default();
+        let names = self.names.entry(confusable_header_name(name).into()).or_default();
         if !names.iter().any(|known| **known == *name) {
             names.push(name.into());
         }
@@ -35,8 +35,13 @@ impl ReadHeaders {
         if self.lengths & length_bit(header) == 0 || (!self.has_odd_name && is_plain_name(header)) {
             return false;
         }
-        let names = self.names.get(&*confusable(header));
+        let names = self.names.get(&*confusable_header_name(header));
         names.is_some_and(|names| !names.iter().any(|name| name.eq_ignore_ascii_case(header)))
+    }
+
+    /// Returns true if servers may take a field of this name for one of these: it has the same name, or is confused with it.
+    pub(super) fn may_be_taken_for_one(&self, header: &str) -> bool {
+        self.names.contains_key(&*confusable_header_name(header))
     }
 }
 
@@ -66,8 +71,9 @@ fn is_plain_name(name: &str) -> bool {
     name.bytes().fold(true, |plain, byte| plain & is_plain(byte))
 }
 
-/// The name as servers see it that keep only letters and digits.
-fn confusable(name: &str) -> Cow<'_, str> {
+/// The name of a header as servers see it that keep only letters and digits, such as CGI and WSGI: `x-tenant` for `X_Tenant`. Two
+/// headers with one such name are confused. It is borrowed from a name that is written so.
+pub fn confusable_header_name(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| is_plain(byte) && !byte.is_ascii_uppercase()) {
         return Cow::Borrowed(name);
     }

@@ -53,7 +53,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         let admitted = if plan.peek_only || plan.fair().is_none() {
             self.admit_plan(&plan, ask, settles, now).await
         } else {
-            match self.try_plan(&mut plan, ask, settles, now).await {
+            match self.try_plan(&mut plan, ask, (settles, false), now).await {
                 Ok(admitted) => admitted,
                 Err(obstacle) => {
                     match self.join_queue(&plan, ask, (obstacle, settles), patience, now) {
@@ -147,6 +147,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 let moves = matches!(turn, TurnEnd::Move);
                 match self.try_at((turn, &mut plan, &place), ask, settles, now).await {
                     Ok(admitted) => {
+                        let is_open = Self::keeps_open(&plan, ask, settles);
                         let patience = place.patience_left(now.instant());
                         match moves {
                             true => place.moved_on(now.instant()),
@@ -154,6 +155,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                         }
                         let answer =
                             self.line_up((&mut plan, ask), admitted, || patience, now).await;
+                        let answer = answer.ending_at_begin(!is_open);
                         return Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))));
                     }
                     // By rules that have replaced those of the wait it may have to be refused at once.
@@ -176,12 +178,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         Ok(answer.by(RulesVersion::from_inner(Arc::clone(rules))))
     }
 
-    /// Tries to admit a newcomer, who does not overtake those who wait. A refusal has no effect.
+    /// Tries to admit a newcomer, who does not overtake those who wait. A refusal has no effect. The charges of one that `has_waited`
+    /// elsewhere are kept open until its work begins.
     async fn try_plan(
         &self,
         plan: &mut RequestPlan<'_>,
         ask: &Ask<'_>,
-        settles: bool,
+        (settles, has_waited): (bool, bool),
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
         plan.is_attempt = true;
@@ -189,6 +192,10 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
             return Err(obstacle);
         }
         let held = self.hold_place(plan, ask, settles, now.instant()).map_err(Obstacle::busy)?;
+        let held = match has_waited {
+            true => held.or_else(|| self.hold_until_begin(plan, ask, now.instant())),
+            false => held,
+        };
         self.take_units(plan, held, ask, now).await
     }
 
@@ -201,13 +208,13 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         now: Now<'_>,
     ) -> Result<PlanAdmission, Obstacle> {
         match turn {
-            TurnEnd::Move => self.try_plan(plan, ask, settles, now).await,
+            TurnEnd::Move => self.try_plan(plan, ask, (settles, true), now).await,
             _ => self.try_plan_in_turn(plan, place, ask, settles, now).await,
         }
     }
 
     /// Tries to admit a request whose turn it is. It does not overtake those who wait at later bottlenecks either. A refusal
-    /// has no effect.
+    /// has no effect. Its charges are kept open until its work begins, because whoever sends it on may have no room any more.
     async fn try_plan_in_turn(
         &self,
         plan: &RequestPlan<'_>,
@@ -221,6 +228,7 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
         if let Some(obstacle) = self.queue_ahead(plan, Some(place.bottleneck())) {
             return Err(obstacle);
         }
+        let held = held.or_else(|| self.hold_until_begin(plan, ask, now.instant()));
         self.take_units(plan, held, ask, now).await
     }
 

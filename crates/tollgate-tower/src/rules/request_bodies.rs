@@ -11,7 +11,7 @@ use tollgate_rules::{
     RequestJsonReader, UnreadableBody, expect_ready,
 };
 
-use super::{LayerHeaders, RulesPacer, facts, identify, poll_once, tell};
+use super::{IdentifiedCaller, LayerHeaders, RulesPacer, facts, identify, poll_once, tell};
 use crate::body_host::{BodyReadEnd, BodyReadFailure};
 use crate::gate::{
     BodyDemand, BodyPacer, BoxFuture, GateRequest, PieceAnswer, PieceTurn, RequestBodyReader,
@@ -20,9 +20,10 @@ use crate::gate::{
 /// Looks at a request before its body is read.
 pub(super) async fn find_demand<S: InfallibleStore + 'static, C: Clock + 'static>(
     gatekeeper: &Arc<Gatekeeper<S, C>>,
-    question: &GateRequest,
+    question: &mut GateRequest,
 ) -> BodyDemand {
     let (rules, now) = (gatekeeper.rules(), gatekeeper.now());
+    let version = Arc::clone(&rules);
     let fields = LayerHeaders::of(&question.head);
     // A header that names the caller in two ways is refused by the decision.
     let Ok((identity, warning)) = identify(&rules, question, &fields, now) else {
@@ -34,7 +35,11 @@ pub(super) async fn find_demand<S: InfallibleStore + 'static, C: Clock + 'static
     let read = gatekeeper.clock_instant(now);
     match gatekeeper.find_body_need(rules, &ask, read).await {
         BodyNeed::None => BodyDemand::None,
-        BodyNeed::Read(reader) => BodyDemand::Read(Box::new(RequestNumbersReader(reader))),
+        BodyNeed::Read(reader) => {
+            let caller = IdentifiedCaller::new(version, identity);
+            question.head.extensions.insert(caller);
+            BodyDemand::Read(Box::new(RequestNumbersReader(reader)))
+        }
         BodyNeed::Refused(answer) => BodyDemand::Refuse(tell(question, &answer).warning(warning)),
     }
 }
@@ -80,26 +85,44 @@ pub(super) struct RequestBytePacer<S: InfallibleStore + 'static, C: Clock + 'sta
     pub(super) pacer: Option<Arc<RulesPacer<S, C>>>,
 }
 
+impl<S: InfallibleStore + 'static, C: Clock + 'static> RequestBytePacer<S, C> {
+    /// Counts a piece that passes. Returns true if the bytes so far are to be charged now. A piece that has to ask again is not
+    /// counted yet.
+    fn is_due(&self, turn: PieceTurn, bytes: u64) -> bool {
+        matches!(turn, PieceTurn::PassAfter(_)) && self.bytes.count(bytes)
+    }
+
+    /// Charges the bytes so far.
+    async fn charge_counted(&self) {
+        let now = self.gatekeeper.clock_instant(self.gatekeeper.now());
+        self.gatekeeper.charge_request_bytes(&self.bytes, now).await;
+    }
+}
+
 impl<S: InfallibleStore + 'static, C: Clock + 'static> BodyPacer for RequestBytePacer<S, C> {
     fn piece_bytes_max(&self) -> u64 {
         self.pacer.as_ref().map_or(u64::MAX, |pacer| pacer.piece_bytes_max())
     }
 
     fn charge(self: Arc<Self>, bytes: u64, can_wait: bool) -> PieceAnswer {
-        let is_due = self.bytes.count(bytes);
-        let at_once = self.gatekeeper.answers_at_once();
-        if is_due && at_once {
-            let now = self.gatekeeper.now();
-            expect_ready(self.gatekeeper.charge_request_bytes(&self.bytes, now));
-        }
-        match self.pacer.clone() {
-            Some(pacer) => pacer.charge(bytes, can_wait),
-            None if is_due && !at_once => PieceAnswer::Later(Box::pin(async move {
-                let now = self.gatekeeper.clock_instant(self.gatekeeper.now());
-                self.gatekeeper.charge_request_bytes(&self.bytes, now).await;
-                PieceTurn::PassAfter(Wait::ZERO)
+        let paced = self.pacer.clone().map(|pacer| pacer.charge(bytes, can_wait));
+        match paced.unwrap_or(PieceAnswer::Now(PieceTurn::PassAfter(Wait::ZERO))) {
+            PieceAnswer::Now(turn) if !self.is_due(turn, bytes) => PieceAnswer::Now(turn),
+            PieceAnswer::Now(turn) if self.gatekeeper.answers_at_once() => {
+                expect_ready(self.charge_counted());
+                PieceAnswer::Now(turn)
+            }
+            PieceAnswer::Now(turn) => PieceAnswer::Later(Box::pin(async move {
+                self.charge_counted().await;
+                turn
             })),
-            None => PieceAnswer::Now(PieceTurn::PassAfter(Wait::ZERO)),
+            PieceAnswer::Later(turn) => PieceAnswer::Later(Box::pin(async move {
+                let turn = turn.await;
+                if self.is_due(turn, bytes) {
+                    self.charge_counted().await;
+                }
+                turn
+            })),
         }
     }
 

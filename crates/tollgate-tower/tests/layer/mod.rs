@@ -20,6 +20,8 @@ mod paced_bodies;
 mod queues;
 mod refusals;
 #[cfg(feature = "rules")]
+mod rooms;
+#[cfg(feature = "rules")]
 mod rules;
 #[cfg(feature = "rules")]
 mod shaping;

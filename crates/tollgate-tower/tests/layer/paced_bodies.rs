@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use tollgate::Clock;
-use tollgate_rules::{Gatekeeper, InfallibleStore};
+use tollgate_rules::{Ask, Facts, Gatekeeper, InfallibleStore};
 use tollgate_tower::gate::BoxFuture;
 use tollgate_tower::{PeerAddr, RateLimitLayer, ReplayedBody};
 use tower::{Layer, Service, service_fn};
@@ -219,6 +219,69 @@ fn without_a_queue_bytes_are_charged_into_debt() {
         let status = if path == "/shaped" { 429 } else { 200 };
         assert_eq!(now(service.call(request(path, ()))).unwrap().status(), status, "{path}");
     }
+}
+
+/// Two rules count the same body: `queued` delays its bytes, `counted` estimates by them.
+const BOTH: &str = "
+rules:
+  - name: queued
+    match: { path: /both }
+    key: '{ip}'
+    limits: [{ rate: 10000/second, burst: 2000, algorithm: leaky_bucket, queue: true }]
+    cost: bytes
+  - name: counted
+    match: { path: /both }
+    key: '{ip}'
+    limits: [{ rate: 1000000/day, algorithm: fixed_window }]
+    cost: { reserve: '{request.bytes|4}' }
+";
+
+/// Reads the body of a request while others use up the queue, and returns the units of `counted` that it has cost, on the way
+/// and in the end.
+fn counted_bytes<S: InfallibleStore + 'static>(
+    gatekeeper: &Arc<Gatekeeper<S, SharedManualClock>>,
+) -> [u64; 2] {
+    let clock = Arc::clone(gatekeeper.clock());
+    let layer = waiting(gatekeeper, &clock).background(|mut end| until_ready(end.as_mut()));
+    let (keeper, on_the_way) = (Arc::clone(gatekeeper), Arc::new(Mutex::new(0)));
+    let used = |keeper: &Arc<Gatekeeper<S, SharedManualClock>>| {
+        let caller = keeper.caller("counted", "ip=192.0.2.1").unwrap();
+        let balance = until_ready(pin!(caller.report())).limits[0].balance;
+        u64::try_from(1_000_000 - balance).unwrap()
+    };
+    let seen = Arc::clone(&on_the_way);
+    let limited = layer.layer(service_fn(move |request: Request<ReplayedBody<FrameList>>| {
+        // Another caller's body is ahead: the first piece has to ask again.
+        let facts = Facts { path: Some("/both"), ip: "192.0.2.1".parse().ok(), ..Facts::default() };
+        let ask = Ask { facts, cost: Some(1_900), ..Ask::default() };
+        let charged = until_ready(pin!(keeper.decide_by(keeper.rules(), &ask, keeper.now())));
+        assert!(charged.allowed());
+        let mut body = pin!(request.into_body());
+        let mut bytes = 0;
+        while bytes < 100_000 {
+            let frame = until_ready(pin!(body.frame())).unwrap().unwrap();
+            bytes += frame.into_data().unwrap().len();
+        }
+        *seen.lock().unwrap() = used(&keeper) - 1_900;
+        while until_ready(pin!(body.frame())).is_some() {}
+        async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) }
+    }));
+    let mut service = layer.request_body().layer(limited);
+    let body = FrameList([Frame::data(Bytes::from(vec![1; 150_000]))].into());
+    let response = until_ready(pin!(service.call(request("/both", body)))).unwrap();
+    assert_eq!(response.status(), 200);
+    let on_the_way = *on_the_way.lock().unwrap();
+    [on_the_way, used(gatekeeper) - 1_900]
+}
+
+#[test]
+fn bytes_that_a_queue_delays_are_counted_once_as_they_pass() {
+    let in_memory = counted_bytes(&gatekeeper(BOTH).0);
+    let later = counted_bytes(&later_gatekeeper(BOTH).0);
+    assert_eq!(in_memory, later);
+    let [on_the_way, all] = in_memory;
+    assert!((60_000..=100_512).contains(&on_the_way), "{on_the_way}");
+    assert_eq!(all, 150_000);
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl TracedRun<'_> {
     async fn run(self, number: usize, answers: &RefCell<AnswersInOrder>, sleep: SleepOnClock) {
         let SimRules { gatekeeper, clock, .. } = self.rules;
         let arrived = clock.now();
-        let ReservationAnswer { answer, id, departure, .. } = self.admit(&sleep).await;
+        let ReservationAnswer { answer, id, departure, ends_at_begin, .. } =
+            self.admit(&sleep).await;
         let decided = clock.now();
         let due = decided.after(answer.delay());
         if let Some(departure) = departure {
@@ -118,7 +119,7 @@ impl TracedRun<'_> {
         let waited = arrived.until(decided.after(due.until(begins)));
         answers.borrow_mut().answer(number, answer, waited);
         if let Some(id) = id {
-            let takes = Wait::at_least(self.takes);
+            let takes = if ends_at_begin { Wait::ZERO } else { Wait::at_least(self.takes) };
             sleep.sleep_until(begins.after(takes)).await;
             gatekeeper.measure(id, WorkOutcome::Answered(takes), clock.now());
             gatekeeper.end(id);

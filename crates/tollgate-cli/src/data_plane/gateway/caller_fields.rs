@@ -1,9 +1,11 @@
 //! Header fields that say who the client is, or what it asked for. Servers believe them, so they pass only from peers
 //! that the rules trust.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use http::header::HeaderName;
-use tollgate_rules::{Identify, RuleSet};
+use tollgate_rules::{Identify, RuleSet, confusable_header_name};
 
 /// Fields that proxies and content delivery networks describe a request with, and that neither begin nor end like one of
 /// the lists below.
@@ -124,11 +126,14 @@ pub(super) fn remove_mistakable(fields: &mut HeaderMap, rules: &RuleSet) {
     }
 }
 
-/// Removes the trailers that a server could take for a header field that means something here.
-pub(super) fn remove_from_trailers(trailers: &mut HeaderMap, identify: &Identify) {
+/// Removes the trailers that a server could take for a header field that means something here, or that rules look at.
+pub(super) fn remove_from_trailers(trailers: &mut HeaderMap, rules: &RuleSet) {
+    let identify = &rules.settings().identify;
     let is_forged = |name: &&HeaderName| {
         let name = name.as_str();
-        is_protected(name, identify) || is_forged(name, identify, false)
+        is_protected(name, identify)
+            || is_forged(name, identify, false)
+            || rules.is_mistakable_trailer(name)
     };
     let forged: Vec<HeaderName> = trailers.keys().filter(is_forged).cloned().collect();
     for name in forged {
@@ -152,13 +157,13 @@ fn is_forged(name: &str, identify: &Identify, is_trusted: bool) -> bool {
 /// Returns true for names like `x_forwarded_for`: CGI, WSGI and others turn all such characters into underscores, and
 /// cannot tell it from `x-forwarded-for` then.
 fn is_mistakable(name: &str, identify: &Identify) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if name.bytes().all(is_plain) || identify.is_identity_header(name) {
-        return false;
+    match confusable_header_name(name) {
+        Cow::Borrowed(_) => false,
+        Cow::Owned(plain) => {
+            let is_other = !identify.is_identity_header(name);
+            is_other && (is_protected(&plain, identify) || plain.starts_with(OWN_FIELD_PREFIX))
+        }
     }
-    let plain: String =
-        name.bytes().map(|byte| if is_plain(byte) { char::from(byte) } else { '-' }).collect();
-    is_protected(&plain, identify) || plain.starts_with(OWN_FIELD_PREFIX)
 }
 
 fn is_of_proxies(name: &str) -> bool {

@@ -118,7 +118,7 @@ impl ClientBody {
     /// not matter who the peer is.
     fn clean_trailers(&self, trailers: &mut HeaderMap) {
         let rules = self.exchange.protocol.parts.gatekeeper.rules();
-        caller_fields::remove_from_trailers(trailers, &rules.settings().identify);
+        caller_fields::remove_from_trailers(trailers, &rules);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue};
 use http::{Extensions, Method, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
-use tollgate_tower::GateDecision;
+use tollgate_tower::{GateDecision, RequestProgress};
 
 use super::error_reply::ReplyCode;
 use super::gateway_service::ClientConnection;
@@ -39,6 +39,8 @@ pub(super) struct Exchange {
     received: AtomicU64,
     /// Bytes of the response's body.
     sent: AtomicU64,
+    /// True once some of the request may have been sent to an upstream.
+    is_sent: AtomicBool,
     /// True once the head of the response has come.
     has_response: AtomicBool,
     /// True while the client's body waits for the upstream's `100 Continue`.
@@ -106,6 +108,12 @@ impl ResponseSummary {
     }
 }
 
+impl RequestProgress for Exchange {
+    fn has_begun(&self) -> bool {
+        self.is_sent.load(Ordering::Relaxed)
+    }
+}
+
 impl Exchange {
     pub(super) fn begin(
         protocol: &Arc<GatewayProtocol>,
@@ -132,6 +140,7 @@ impl Exchange {
             place: Mutex::default(),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            is_sent: AtomicBool::new(false),
             has_response: AtomicBool::new(false),
             holds_body: AtomicBool::new(false),
             body_waker: Mutex::default(),
@@ -191,6 +200,11 @@ impl Exchange {
     /// Bytes of both bodies: received, then sent.
     pub(super) fn bytes(&self) -> [u64; 2] {
         [self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed)]
+    }
+
+    /// Notes that the request is about to be sent to an upstream.
+    pub(super) fn note_sent(&self) {
+        self.is_sent.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the head of the response has come, from the server with this number.

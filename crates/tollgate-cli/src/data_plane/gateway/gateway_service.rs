@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
@@ -27,7 +27,7 @@ use super::exchange::{Exchange, ResponseSummary, UnansweredExchange};
 use super::forwarded_fields::ForwardedValues;
 use super::hop_fields::{self, RequestedUpgrade};
 use super::overload::{OverloadRefusal, OverloadWait};
-use super::protocol::GatewayProtocol;
+use super::protocol::{GatewayProtocol, UNREAD_BODIES_MAX};
 use super::proxy_service::ProxyService;
 use super::request_check::{self, RequestProblem};
 use super::request_id::{self, X_REQUEST_ID};
@@ -43,6 +43,8 @@ pub(super) struct ClientConnection {
     pub(super) peer: IpAddr,
     pub(super) forwarded: ForwardedValues,
     pub(super) activity: Arc<ConnectionActivity>,
+    /// Bodies of a proxy's clients that wait for memory. Bound: [`UNREAD_BODIES_MAX`].
+    unread_bodies: AtomicUsize,
     /// The tunnel that the connection becomes.
     tunnel: Mutex<Option<Tunnel>>,
 }
@@ -58,8 +60,20 @@ impl ClientConnection {
             peer: peer.to_canonical(),
             forwarded,
             activity,
+            unread_bodies: AtomicUsize::new(0),
             tunnel: Mutex::default(),
         }
+    }
+
+    /// Begins the wait of a body for memory. Returns false if too many wait.
+    pub(super) fn begin_unread(&self) -> bool {
+        let more = |unread| (unread < UNREAD_BODIES_MAX).then_some(unread + 1);
+        self.unread_bodies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Ends the wait of a body.
+    pub(super) fn end_unread(&self) {
+        self.unread_bodies.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Keeps a tunnel, which runs when the connection has switched protocols.

@@ -90,7 +90,7 @@ pub(crate) fn listener(context: &DataContext<'_>) -> ListenerService {
         .limit_preflights()
         .wait(context.gateway_max_delay, move |duration| timer.sleep(duration))
         .on_wait(|head| Exchange::of(&head.extensions).leave_place())
-        .body_host(GatewayBodyHost { parts: parts.clone(), memory: parts.body_memory.clone() })
+        .body_host(GatewayBodyHost { memory: parts.body_memory.clone() })
         .background(spawn_on_worker)
         .on_warning(|_| {});
     if parts.access_log.is_some() {

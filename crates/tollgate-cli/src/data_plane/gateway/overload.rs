@@ -3,8 +3,8 @@
 //! Each worker has its share of the bounds and its own queue, so requests of different workers share no lock. A request
 //! beyond the bound waits its turn; if the queue is full, or the wait takes too long, it is answered with 503. Nothing is
 //! charged for it, because it has not been decided yet. A request that the rules let wait leaves its place meanwhile, and
-//! takes one again when its turn has come; its charge stands if there is none. A request whose body has to be read
-//! before the decision leaves its place meanwhile, too, and nothing is charged for it if there is none afterwards.
+//! takes one again when its turn has come; if there is none, it gets back what it was charged. A request that has to wait for its
+//! body before the decision leaves its place meanwhile, too, and nothing is charged for it if there is none afterwards.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -36,6 +36,11 @@ const SMALL_WINDOW_BYTES: u32 = (64 << 10) - 1;
 /// Most unread bytes of one of its streams.
 const SMALL_STREAM_WINDOW_BYTES: u32 = 16 << 10;
 
+/// Most bodies of one HTTP/2 connection of a proxy that wait for memory: what is unread of them leaves a quarter of the connection's
+/// window to requests of other clients. Large windows have the same proportions.
+pub(super) const UNREAD_BODIES_MAX: usize =
+    (SMALL_WINDOW_BYTES / SMALL_STREAM_WINDOW_BYTES) as usize;
+
 /// Serves the gateway's connections.
 pub(super) struct GatewayProtocol {
     pub(super) parts: Arc<GatewayParts>,

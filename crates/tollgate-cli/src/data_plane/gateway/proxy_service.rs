@@ -15,7 +15,7 @@ use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tollgate_rules::gateway_settings::UpstreamHost;
 use tollgate_rules::{GatewaySettings, Identify, UpstreamSettings, normalize_host};
-use tollgate_tower::{ChargeStands, InnerLimitFields, ReplayedBody};
+use tollgate_tower::{ChargeStands, InnerLimitFields, ReplayedBody, UnsentRequest};
 use tower_service::Service;
 
 use super::GatewayParts;
@@ -23,7 +23,6 @@ use super::client_body::ClientBody;
 use super::exchange::Exchange;
 use super::gateway_service::ClientConnection;
 use super::hop_fields::{self, RequestedUpgrade};
-use super::overload::OverloadRefusal;
 use super::request_check::RequestProblem;
 use super::tunnel::Tunnel;
 use super::{caller_fields, error_reply, forwarded_fields};
@@ -55,7 +54,11 @@ impl ProxyService {
         head: &request::Parts,
         gateway: &Arc<GatewaySettings>,
     ) -> Result<Arc<UpstreamState>, Box<Response<UpstreamBody>>> {
-        let refuse = |response: Response<Bytes>| Box::new(response.map(UpstreamBody::Whole));
+        let refuse = |response: Response<Bytes>| {
+            let mut response = response.map(UpstreamBody::Whole);
+            response.extensions_mut().insert(UnsentRequest);
+            Box::new(response)
+        };
         let host = host_of(head);
         match self.parts.registry.find(gateway, host.as_deref(), head.uri.path()) {
             UpstreamMatch::Found(upstream) => Ok(upstream),
@@ -85,7 +88,8 @@ impl ProxyService {
         upgrade: Option<(RequestedUpgrade, OnUpgrade)>,
     ) -> Response<UpstreamBody> {
         let upstream = exchange.upstream().expect("it has been set");
-        let forwarded = self.forwarder.forward(upstream, request).await;
+        let on_send = || exchange.note_sent();
+        let forwarded = self.forwarder.forward(upstream, request, &on_send).await;
         let ForwardedResponse { mut response, server, tunnel } = match forwarded {
             Ok(forwarded) => forwarded,
             Err(error) => {
@@ -94,6 +98,8 @@ impl ProxyService {
                 let has_arrived = error != ForwardError::RequestBody || exchange.bytes()[0] > 0;
                 if error.may_have_worked() && has_arrived {
                     response.extensions_mut().insert(ChargeStands);
+                } else {
+                    response.extensions_mut().insert(UnsentRequest);
                 }
                 return response;
             }
@@ -150,26 +156,9 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
         prepare(&mut head, &upstream.settings, upgrade.is_some());
         let mut request = Request::from_parts(head, OutgoingBody::new(body));
         pass_expectation(&mut request, &exchange);
-        // A request that waited for its turn has left its place.
-        let entered = if exchange.has_place() { Ok(()) } else { exchange.enter() };
         let proxy = self.clone();
-        match entered {
-            Ok(()) => Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) }),
-            Err(Ok(queued)) => Box::pin(async move {
-                match queued.await {
-                    Ok(place) => exchange.keep_place(place),
-                    Err(refusal) => return Ok(turned_away(refusal)),
-                }
-                Ok(proxy.forward(exchange, request, upgrade).await)
-            }),
-            Err(Err(refusal)) => Box::pin(std::future::ready(Ok(turned_away(refusal)))),
-        }
+        Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) })
     }
-}
-
-/// The response to a request for which there is no room.
-fn turned_away(refusal: OverloadRefusal) -> Response<UpstreamBody> {
-    error_reply::overloaded(refusal).map(UpstreamBody::Whole)
 }
 
 /// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that

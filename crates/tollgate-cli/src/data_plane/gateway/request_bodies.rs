@@ -1,5 +1,5 @@
-//! `GatewayBodyHost`: bodies that are read before the decision. Their requests hold no place meanwhile, their memory is bounded,
-//! and all of a body has to arrive within the timeout for bodies.
+//! `GatewayBodyHost`: bodies that are read before the decision. Requests that wait for theirs hold no place meanwhile, their memory is
+//! bounded, and all of a body has to arrive within the timeout for bodies.
 
 use std::future::{Future as _, ready};
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Response, request};
+use http::{Response, Version, request};
 use tokio::time::Sleep;
 use tollgate_tower::gate::BoxFuture;
-use tollgate_tower::{BodyReadFailure, RequestBodyHost, RequestBodyMemory};
+use tollgate_tower::{
+    BodyReadFailure, IdentifiedCaller, RequestBodyHost, RequestBodyMemory, RequestProgress,
+};
 
-use super::GatewayParts;
 use super::body_memory::{BodyMemory, HeldMemory};
 use super::error_reply;
 use super::exchange::Exchange;
-use crate::data_plane::facts::RequestHeaders;
+use super::gateway_service::ClientConnection;
 
 /// The gateway's part in reading bodies.
 pub(super) struct GatewayBodyHost {
-    pub(super) parts: Arc<GatewayParts>,
     pub(super) memory: Arc<BodyMemory>,
 }
 
@@ -33,28 +33,53 @@ struct GatewayBodyMemory {
     deadline: Option<Pin<Box<Sleep>>>,
     /// True if the body had to wait for memory.
     has_waited: bool,
+    /// The wait of a body whose connection has requests of other clients.
+    shared: Option<SharedConnectionWait>,
 }
 
-impl GatewayBodyHost {
-    /// The address whose share a body takes: that of the client, if a trusted proxy states it.
-    fn address(&self, exchange: &Exchange, head: &request::Parts) -> IpAddr {
-        let (peer, rules) = (exchange.peer(), self.parts.gatekeeper.rules());
-        let identify = &rules.settings().identify;
-        if !identify.trusts(peer) {
-            return peer;
-        }
-        let now = self.parts.gatekeeper.now();
-        identify.identify(peer, &RequestHeaders(&head.headers), now).ip.unwrap_or(peer)
+/// The wait for memory of a body on an HTTP/2 connection of a proxy: what is unread takes window from the proxy's other clients.
+struct SharedConnectionWait {
+    client: Arc<ClientConnection>,
+    is_waiting: bool,
+}
+
+impl SharedConnectionWait {
+    /// Begins to wait; false if too many bodies of the connection do.
+    fn begin(&mut self) -> bool {
+        self.is_waiting = self.is_waiting || self.client.begin_unread();
+        self.is_waiting
     }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_waiting) {
+            self.client.end_unread();
+        }
+    }
+}
+
+impl Drop for SharedConnectionWait {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The address whose share a body takes: that of the client, if a trusted proxy states it.
+fn address_of(exchange: &Exchange, head: &request::Parts) -> IpAddr {
+    let caller = head.extensions.get::<IdentifiedCaller>();
+    caller.and_then(IdentifiedCaller::address).unwrap_or(exchange.peer())
 }
 
 impl RequestBodyHost for GatewayBodyHost {
     fn begin(&self, head: &request::Parts) -> Box<dyn RequestBodyMemory> {
         let exchange = Exchange::of(&head.extensions);
-        exchange.leave_place();
-        let timeout = exchange.protocol.timeouts.body;
+        let (timeout, address) = (exchange.protocol.timeouts.body, address_of(exchange, head));
+        let is_shared = head.version == Version::HTTP_2 && address != exchange.peer();
         Box::new(GatewayBodyMemory {
-            held: self.memory.begin(self.address(exchange, head)),
+            held: self.memory.begin(address),
+            shared: is_shared.then(|| SharedConnectionWait {
+                client: Arc::clone(&exchange.client),
+                is_waiting: false,
+            }),
             deadline: Some(Box::pin(tokio::time::sleep(timeout))),
             has_waited: false,
         })
@@ -62,6 +87,9 @@ impl RequestBodyHost for GatewayBodyHost {
 
     fn resume(&self, head: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>> {
         let exchange = Exchange::of(&head.extensions);
+        if exchange.has_place() {
+            return None;
+        }
         match exchange.enter() {
             Ok(()) => None,
             Err(Ok(queued)) => {
@@ -74,6 +102,10 @@ impl RequestBodyHost for GatewayBodyHost {
             }
             Err(Err(refusal)) => Some(Box::pin(ready(Err(error_reply::overloaded(refusal))))),
         }
+    }
+
+    fn progress(&self, head: &request::Parts) -> Option<Arc<dyn RequestProgress>> {
+        Some(Arc::clone(Exchange::of(&head.extensions)) as Arc<dyn RequestProgress>)
     }
 
     fn respond(&self, _: &request::Parts, reason: BodyReadFailure) -> Response<Bytes> {
@@ -98,6 +130,12 @@ impl RequestBodyMemory for GatewayBodyMemory {
         }
         let room = held.poll_room(context);
         self.has_waited |= room.is_pending();
+        let Some(shared) = &mut self.shared else { return room.map(Ok) };
+        match room {
+            Poll::Ready(()) => shared.end(),
+            Poll::Pending if shared.begin() => {}
+            Poll::Pending => return Poll::Ready(Err(BodyReadFailure::NoMemory)),
+        }
         room.map(Ok)
     }
 
