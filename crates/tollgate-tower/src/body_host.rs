@@ -2,6 +2,7 @@
 //! requests that have waited.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,9 +21,9 @@ pub trait RequestBodyHost: Send + Sync {
     /// for the request then, nor if the client leaves meanwhile.
     fn resume(&self, head: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>>;
 
-    /// The progress of an admitted request behind the layer, for a client that leaves before there is a response. `None` if the
-    /// work begins when the inner service is called.
-    fn progress(&self, head: &request::Parts) -> Option<Arc<dyn RequestProgress>> {
+    /// The mark of an admitted request, for a client that leaves before there is a response. `None` if the work begins when the
+    /// inner service is called.
+    fn send_mark(&self, head: &request::Parts) -> Option<SendMark> {
         let _ = head;
         None
     }
@@ -31,10 +32,21 @@ pub trait RequestBodyHost: Send + Sync {
     fn respond(&self, head: &request::Parts, reason: BodyReadFailure) -> Response<Bytes>;
 }
 
-/// The progress of a request that a server sends on.
-pub trait RequestProgress: Send + Sync {
-    /// Returns true if some of the request may have been sent. If not, it is free to leave.
-    fn has_begun(&self) -> bool;
+/// The mark of a request that a server sends on. Until some of it may have been sent, its client leaves without paying. Copies
+/// share one mark.
+#[derive(Clone, Debug, Default)]
+pub struct SendMark(Arc<AtomicBool>);
+
+impl SendMark {
+    /// Notes that the request is about to be sent.
+    pub fn note_sent(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if some of the request may have been sent.
+    pub fn is_sent(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The memory of one body that is read before the decision. Dropping it releases all of it.

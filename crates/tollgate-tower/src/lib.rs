@@ -83,7 +83,7 @@ mod header_text;
 mod patience;
 
 pub use body::GatedBody;
-pub use body_host::{BodyReadFailure, RequestBodyHost, RequestBodyMemory, RequestProgress};
+pub use body_host::{BodyReadFailure, RequestBodyHost, RequestBodyMemory, SendMark};
 pub use charge::{ChargeStands, UnsentRequest};
 pub use client_ip::TrustedProxies;
 pub use decision::GateDecision;

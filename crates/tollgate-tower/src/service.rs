@@ -10,7 +10,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::{BodyPass, GatedBody};
-use crate::body_host::RequestProgress;
+use crate::body_host::SendMark;
 use crate::body_pace::{BodyPace, PacerSlot};
 use crate::decision::GateDecision;
 use crate::future::{DeferredRequest, DelayedRequest, ResponseFuture};
@@ -129,8 +129,8 @@ pub(crate) fn next_step(
             slot.fill(pacer);
         }
         let is_connect = head.method == Method::CONNECT;
-        let progress = config.host().and_then(|host| host.progress(head));
-        SettlingAdmission { admission, config: Arc::clone(config), is_connect, progress }
+        let mark = config.host().and_then(|host| host.send_mark(head));
+        SettlingAdmission { admission, config: Arc::clone(config), is_connect, mark }
     });
     let mut held = AdmittedRequest { decision: None, admission };
     let decision = match finding {
@@ -165,8 +165,8 @@ pub(crate) struct AdmittedRequest {
 
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
-        let progress = self.admission.as_ref().and_then(|settling| settling.progress.as_ref());
-        if progress.is_some_and(|progress| !progress.has_begun()) {
+        let mark = self.admission.as_ref().and_then(|settling| settling.mark.as_ref());
+        if mark.is_some_and(|mark| !mark.is_sent()) {
             self.give_back();
         }
     }
@@ -177,8 +177,8 @@ struct SettlingAdmission {
     config: Arc<LayerConfig>,
     /// True if a response of 2xx makes the connection a tunnel.
     is_connect: bool,
-    /// The progress of the request; `None` if the work begins when the inner service is called.
-    progress: Option<Arc<dyn RequestProgress>>,
+    /// The mark of the request; `None` if the work begins when the inner service is called.
+    mark: Option<SendMark>,
 }
 
 impl AdmittedRequest {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue};
 use http::{Extensions, Method, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
-use tollgate_tower::{GateDecision, RequestProgress};
+use tollgate_tower::{GateDecision, SendMark};
 
 use super::error_reply::ReplyCode;
 use super::gateway_service::ClientConnection;
@@ -39,8 +39,8 @@ pub(super) struct Exchange {
     received: AtomicU64,
     /// Bytes of the response's body.
     sent: AtomicU64,
-    /// True once some of the request may have been sent to an upstream.
-    is_sent: AtomicBool,
+    /// The mark of a request that is charged. It is set when some of it may have been sent to an upstream.
+    send_mark: OnceLock<SendMark>,
     /// True once the head of the response has come.
     has_response: AtomicBool,
     /// True while the client's body waits for the upstream's `100 Continue`.
@@ -108,12 +108,6 @@ impl ResponseSummary {
     }
 }
 
-impl RequestProgress for Exchange {
-    fn has_begun(&self) -> bool {
-        self.is_sent.load(Ordering::Relaxed)
-    }
-}
-
 impl Exchange {
     pub(super) fn begin(
         protocol: &Arc<GatewayProtocol>,
@@ -140,7 +134,7 @@ impl Exchange {
             place: Mutex::default(),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            is_sent: AtomicBool::new(false),
+            send_mark: OnceLock::new(),
             has_response: AtomicBool::new(false),
             holds_body: AtomicBool::new(false),
             body_waker: Mutex::default(),
@@ -204,7 +198,14 @@ impl Exchange {
 
     /// Notes that the request is about to be sent to an upstream.
     pub(super) fn note_sent(&self) {
-        self.is_sent.store(true, Ordering::Relaxed);
+        if let Some(mark) = self.send_mark.get() {
+            mark.note_sent();
+        }
+    }
+
+    /// The mark of the request.
+    pub(super) fn send_mark(&self) -> SendMark {
+        self.send_mark.get_or_init(SendMark::default).clone()
     }
 
     /// Notes that the head of the response has come, from the server with this number.

@@ -12,7 +12,7 @@ use http::{Response, Version, request};
 use tokio::time::Sleep;
 use tollgate_tower::gate::BoxFuture;
 use tollgate_tower::{
-    BodyReadFailure, IdentifiedCaller, RequestBodyHost, RequestBodyMemory, RequestProgress,
+    BodyReadFailure, IdentifiedCaller, RequestBodyHost, RequestBodyMemory, SendMark,
 };
 
 use super::body_memory::{BodyMemory, HeldMemory};
@@ -104,8 +104,8 @@ impl RequestBodyHost for GatewayBodyHost {
         }
     }
 
-    fn progress(&self, head: &request::Parts) -> Option<Arc<dyn RequestProgress>> {
-        Some(Arc::clone(Exchange::of(&head.extensions)) as Arc<dyn RequestProgress>)
+    fn send_mark(&self, head: &request::Parts) -> Option<SendMark> {
+        Some(Exchange::of(&head.extensions).send_mark())
     }
 
     fn respond(&self, _: &request::Parts, reason: BodyReadFailure) -> Response<Bytes> {
