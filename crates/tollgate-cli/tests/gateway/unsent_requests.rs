@@ -87,7 +87,7 @@ fn an_estimate_is_free_if_the_upstream_is_dead_and_a_plain_request_counts() {
             "--key-prefix",
             workers,
             "--store-timeout",
-            "5s",
+            "1s",
         ];
         let gateway = GatewayProcess::start_with(port.address, &rules, &flags);
         for (name, _) in estimates {
@@ -301,7 +301,7 @@ fn who_leaves_before_its_request_is_sent_has_paid_nothing() {
             "--key-prefix",
             workers,
             "--store-timeout",
-            "5s",
+            "1s",
         ];
         let gateway = GatewayProcess::start_routed(&rules, &flags);
         let mut wire = Http2Wire::connect_from(Ipv4Addr::LOCALHOST, gateway.address());
