@@ -284,7 +284,7 @@ fn who_leaves_before_its_request_is_sent_has_paid_nothing() {
     for (store, workers) in settings(&redis) {
         let (upstream, release) = holding_upstream();
         let app = format!(
-            "{{ addresses: ['http://{}'], connections: 1, connect_timeout: 1m }}",
+            "{{ addresses: ['http://{}'], max_connections: 1, connect_timeout: 1m }}",
             upstream.address()
         );
         let estimates =
