@@ -113,14 +113,14 @@ pub(super) fn max_excess(bucket: &BucketNumbers) -> u128 {
     u128::from(MAX_EXACT) * u128::from(bucket.unit)
 }
 
-/// The debt and the excess that are stored for these.
+/// The debt and the excess that are stored for these; debt alone is left as it is.
 #[inline]
 pub(super) fn storable(limit: &Limit, debt: u128, excess: u128) -> (u128, u128) {
-    let debt = debt.min(max_debt(&limit.bucket));
-    if excess == 0 || fits_in_ticks(debt.max(excess)) {
-        return (debt, excess);
+    if excess == 0 {
+        return (debt, 0);
     }
     let bucket = &limit.bucket;
+    let debt = debt.min(max_debt(bucket));
     let excess = excess.min(max_excess(bucket));
     let units = ExcessUnits::of(debt, excess);
     let debt = units.debt.ticks(bucket, units.debt.count(bucket, debt));
