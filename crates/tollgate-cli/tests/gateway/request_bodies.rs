@@ -206,6 +206,7 @@ fn a_caller_who_has_used_up_its_budget_is_refused_unread_and_a_missing_body_is_f
     let (upstream, redis) = (RawUpstream::recorder(), TestRedis::start());
     let url = redis.url();
     for store in ["memory", &url] {
+        // A store that answers late leaves the decision to the gateway, which has a count of its own.
         let flags = ["--workers", "2", "--body-timeout", "300ms", "--store", store];
         let flags = [&flags[..], &["--store-timeout", "1s"]].concat();
         let gateway = GatewayProcess::start_with(upstream.address(), RULES, &flags);
