@@ -128,7 +128,7 @@ impl MapModel {
     ) -> ComparedAnswer {
         // A take carries a bucket over to the new numbers, whether it is granted or refused; other states are
         // carried over by a grant. A peek writes nothing, and a forced charge is applied under the numbers that
-        // wrote the state.
+        // wrote the state: what other numbers granted is usage beyond them.
         if what == Act::Peek || cost == 0 {
             let mut state = self.state_under(place, limit, now);
             return act(limit, &mut state, what, cost, now).0;
@@ -140,7 +140,10 @@ impl MapModel {
             });
             let fresh = || (limit.clone(), State::fresh(limit, now));
             let (numbers, state) = self.states.entry(place).or_insert_with(fresh);
-            algorithm::charge(numbers, state, cost, now);
+            match numbers == limit {
+                true => algorithm::charge(numbers, state, cost, now),
+                false => algorithm::charge_from_other_numbers(numbers, state, cost, now),
+            }
             let after = self.state_under(place, limit, now);
             return answer(&algorithm::judge(limit, &after, 0, now), cost);
         }
