@@ -379,3 +379,25 @@ fn a_tab_is_reported_where_it_stands() {
         }
     }
 }
+
+#[test]
+fn a_star_in_a_plain_text_is_told_from_a_pattern() {
+    let warnings = |condition: &str| {
+        let text = rule_with("    limits: [10/second burst 10]")
+            .replace("path: /a", &format!("path: /a, {condition}"));
+        let found = diagnostics(&text);
+        found.iter().map(|one| (one.message.clone(), one.hint.clone())).collect::<Vec<_>>()
+    };
+    let found = warnings("header: { cookie: \"*a=1*\" }");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "this matches only the text `*a=1*`, with its `*`");
+    assert_eq!(found[0].1.as_deref(), Some("a pattern is written `{ glob: \"*a=1*\" }`"));
+    assert_eq!(warnings("header: { x-plan: [free, \"pro-*\"] }").len(), 1);
+    for fine in [
+        "header: { accept: \"*/*\" }",
+        "header: { x: { glob: \"a*\" } }",
+        "host: \"*.example.com\"",
+    ] {
+        assert_eq!(warnings(fine), [], "{fine}");
+    }
+}

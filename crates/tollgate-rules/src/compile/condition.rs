@@ -234,6 +234,7 @@ fn text_test(context: CompileContext<'_>, node: &YamlNode) -> Option<TextTest> {
                 .hint("write `{ present: true }`; or `\"present\"` in quotes if you mean the word");
             context.warn(node.span, problem);
         }
+        warn_of_plain_stars(context, node);
         return context.read_each(node, |text| Ok(text.into())).map(TextTest::OneOf);
     };
     // `shape` has reported any other number of fields.
@@ -243,6 +244,23 @@ fn text_test(context: CompileContext<'_>, node: &YamlNode) -> Option<TextTest> {
         "glob" => Some(TextTest::Like(expression(context, &entry.node, Expression::glob)?)),
         "regex" => Some(TextTest::Like(expression(context, &entry.node, Expression::regex)?)),
         _ => None,
+    }
+}
+
+/// Warns of texts with a `*` that was meant as a pattern. Media types have one of their own: `*/*`, `text/*`.
+fn warn_of_plain_stars(context: CompileContext<'_>, node: &YamlNode) {
+    let nodes = match &node.value {
+        YamlValue::List(nodes) => &nodes[..],
+        _ => std::slice::from_ref(node),
+    };
+    for one in nodes {
+        let Some(text) = one.text().filter(|text| text.contains('*') && !text.ends_with("/*"))
+        else {
+            continue;
+        };
+        let problem = Problem::new(format!("this matches only the text `{text}`, with its `*`"))
+            .hint(format!("a pattern is written `{{ glob: \"{text}\" }}`"));
+        context.warn(one.span, problem);
     }
 }
 
