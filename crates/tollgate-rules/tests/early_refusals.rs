@@ -186,3 +186,44 @@ fn refusals_in_shadow_count_towards_bans_of_requests_that_could_have_waited() {
     }
     assert_eq!(bans, [0, 0, 0, 1]);
 }
+
+/// One unit a second for all callers, up to ten at once, and requests that take them all.
+const LARGE_AND_SMALL: &str = "
+  - { name: all, key: global, limits: [1/second burst 10], cost: { default: 1, /big: 10 } }
+  - { name: each, key: '{ip}', limits: [1000/second], cost: { default: 1, /big: 10 }, fair: { wait: 60s } }
+";
+
+#[test]
+fn small_requests_go_ahead_of_a_large_one_that_has_no_room() {
+    let gatekeeper = gatekeeper(LARGE_AND_SMALL);
+    let big = Ask { facts: Facts { path: Some("/big"), ..ask(1).facts }, ..Ask::default() };
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), None);
+    let _big = queued(send(&gatekeeper, &big, 60_000));
+    // None of them has asked the store when the next one comes.
+    let _small = [2, 3, 4, 5].map(|caller| queued(send(&gatekeeper, &ask(caller), 500)));
+}
+
+#[test]
+fn a_limit_slower_than_one_a_second_serves_whom_it_can() {
+    let rule = "\n  - { name: each, key: '{ip}', limits: [1/5s burst 1], fair: { wait: 10500ms } }";
+    let gatekeeper = gatekeeper(rule);
+    let advance = |millis| gatekeeper.clock().advance(Duration::from_millis(millis));
+    let sleep = |_| -> Pin<Box<dyn Future<Output = ()> + Send>> { Box::pin(pending()) };
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), None);
+    advance(100);
+    let first = queued(send(&gatekeeper, &ask(1), 60_000));
+    advance(250);
+    let second = queued(send(&gatekeeper, &ask(1), 60_000));
+    advance(400);
+    assert_eq!(refusal(send(&gatekeeper, &ask(1), 60_000)), Some(Refusal::WaitTooLong));
+    advance(4_250);
+    let ask = ask(1);
+    match poll(pin!(gatekeeper.admit_in_turn(first, &ask, false, &sleep))) {
+        Poll::Ready(Ok(served)) => assert_eq!(served.answer.refusal(), None),
+        _ => panic!("its unit is there"),
+    }
+    let mut second = pin!(gatekeeper.admit_in_turn(second, &ask, false, &sleep));
+    assert!(poll(second.as_mut()).is_pending());
+    advance(350);
+    let _third = queued(send(&gatekeeper, &ask, 60_000));
+}

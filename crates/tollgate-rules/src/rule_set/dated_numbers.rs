@@ -1,13 +1,14 @@
 //! Since when callers have the numbers of their limits.
 //!
 //! A bucket of other numbers is refilled at their rate until the new ones took effect; see
-//! [`Limit::numbers_since`](tollgate::Limit::numbers_since). Numbers take effect when a gatekeeper starts, when
+//! [`Limit::numbers_since`](tollgate::Limit::numbers_since). The estimate of a counter keeps falling at the pace of the
+//! old numbers for two periods, which those who wait for it have to know. Numbers take effect when a gatekeeper starts, when
 //! rules are replaced, and when an override is set, is removed or ends. Numbers that stay keep their instant.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate::{KeyBuf, Limit, Micros, Wait};
+use tollgate::{Algorithm, KeyBuf, Limit, Micros, Wait};
 
 use super::{BaseRules, Override, OverrideTable, RuleSet};
 use crate::limit_spec::RuleLimit;
@@ -20,13 +21,22 @@ pub(super) type RuleNumbers<'a> = HashMap<&'a str, u32>;
 pub(super) type LimitsAfterOverride = HashMap<u32, HashMap<KeyBuf, Vec<RuleLimit>>>;
 
 impl RuleLimit {
-    /// The same limit with the instant at which its numbers took effect. Only buckets need one.
+    /// The same limit with the instant at which its numbers took effect. Only buckets and counters need one.
     fn dated(&self, since: Option<Micros>) -> RuleLimit {
-        if !self.limit.algorithm().is_bucket() || self.limit.numbers_since() == since {
+        if self.effect_of_old_numbers().is_zero() || self.limit.numbers_since() == since {
             return self.clone();
         }
         let limit = Limit::clone(&self.limit).with_numbers_since(since);
         RuleLimit { limit: Arc::new(limit), ..self.clone() }
+    }
+
+    /// The longest time for which other numbers have an effect after these replaced them.
+    fn effect_of_old_numbers(&self) -> Wait {
+        Wait::from_micros(match self.limit.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => self.limit.full_refill_us(),
+            Algorithm::SlidingWindowCounter => self.limit.period_us().saturating_mul(2),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowLog => 0,
+        })
     }
 
     /// The same limit, for a caller who had other numbers until `instant`.
@@ -40,7 +50,13 @@ fn date_limits(limits: &mut [RuleLimit], before: &[RuleLimit], now: Micros) {
     for one in limits {
         let numbers = |one: &RuleLimit| (one.limit.id(), one.limit.fingerprint());
         let same = before.iter().find(|other| numbers(other) == numbers(one));
-        *one = one.dated(same.map_or(Some(now), |same| same.limit.numbers_since()));
+        let replaces = || before.iter().any(|other| other.limit.id() == one.limit.id());
+        let since = match same {
+            Some(same) => same.limit.numbers_since(),
+            // A store may know the bucket from an earlier start.
+            None => (one.limit.algorithm().is_bucket() || replaces()).then_some(now),
+        };
+        *one = one.dated(since);
     }
 }
 
@@ -58,14 +74,10 @@ impl Override {
         Arc::new(Override { until: Some(until), ..self.clone() })
     }
 
-    /// Returns true if a bucket may still have a state that these numbers wrote before the override ended:
-    /// until they would have refilled it.
+    /// Returns true if a state that these numbers wrote before the override ended may still have an effect.
     pub(crate) fn may_have_states_at(&self, now: Micros) -> bool {
-        let buckets = self.limits.iter().filter(|one| one.limit.algorithm().is_bucket());
-        let longest = buckets.map(|one| one.limit.full_refill_us()).max();
-        longest
-            .zip(self.until)
-            .is_some_and(|(longest, until)| now < until.after(Wait::from_micros(longest)))
+        let longest = self.limits.iter().map(RuleLimit::effect_of_old_numbers).max();
+        longest.zip(self.until).is_some_and(|(longest, until)| now < until.after(longest))
     }
 }
 

@@ -69,8 +69,8 @@ struct BottleneckQueue {
     tries_max: usize,
     /// True if something became free since the last try began.
     freed: bool,
-    /// A request that was refused, and the instant before which it need not try again.
-    retry: Option<(FairTicket, Micros)>,
+    /// A request that was refused, and when it tries again.
+    retry: Option<(FairTicket, RetryTime)>,
     /// True if the limit takes for good what each request so far counts in the queue.
     is_budgeted: bool,
 }
@@ -84,6 +84,15 @@ pub(super) enum JoinRefusal {
     TooLong,
 }
 
+/// The time of a request's next try.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetryTime {
+    /// The instant before which it need not try.
+    pub(super) at: Micros,
+    /// The instant before which the limit has no room for it, if the store has said so.
+    pub(super) room_at: Option<Micros>,
+}
+
 /// A request that joins a queue.
 pub(super) struct JoiningRequest<'a> {
     pub(super) flow: FlowKey,
@@ -92,8 +101,8 @@ pub(super) struct JoiningRequest<'a> {
     pub(super) bounds: QueueBounds,
     /// True if the rule has no place left: a request of a longer flow in this queue has to make room.
     pub(super) needs_room: bool,
-    /// The instant before which it need not try, if it has been refused.
-    pub(super) retry_at: Option<Micros>,
+    /// The time of its next try, if it has been refused.
+    pub(super) retry: Option<RetryTime>,
     /// The limit that it waits for, and until when, if it may be refused for those ahead.
     pub(super) budget: Option<WaitBudget<'a>>,
 }
@@ -137,7 +146,7 @@ impl BottleneckQueues {
         bottleneck: BottleneckId,
         request: JoiningRequest<'_>,
     ) -> Result<PlaceId, JoinRefusal> {
-        let JoiningRequest { flow, cost, deadline, bounds, needs_room, retry_at, budget } = request;
+        let JoiningRequest { flow, cost, deadline, bounds, needs_room, retry, budget } = request;
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(JoinRefusal::Full);
@@ -166,8 +175,8 @@ impl BottleneckQueues {
             wakers.0.extend(displaced);
         }
         let is_next = one.is_next(queued.ticket);
-        if is_next && let Some(retry_at) = retry_at {
-            one.retry = Some((queued.ticket, retry_at));
+        if is_next && let Some(retry) = retry {
+            one.retry = Some((queued.ticket, retry));
         }
         if !is_next && expires_first {
             // The next one sets a timer for everybody's deadlines.
@@ -214,8 +223,8 @@ impl BottleneckQueues {
         self.leave_by(place, |one| one.queue.remove(place.ticket));
     }
 
-    /// Ends a try that was refused at this bottleneck: the request need not try before `retry_at`, nor those behind it.
-    pub(super) fn refused(&self, place: PlaceId, retry_at: Micros) {
+    /// Ends a try that was refused at this bottleneck: the request need not try before that time, nor those behind it.
+    pub(super) fn refused(&self, place: PlaceId, retry: RetryTime) {
         let ticket = place.ticket;
         let mut shard = self.shard(place.bottleneck);
         let Some(one) = place.queue_in(&mut shard) else { return };
@@ -223,7 +232,7 @@ impl BottleneckQueues {
         one.tries_max = 1;
         let is_next = one.is_next(ticket);
         if is_next {
-            one.retry = (!one.freed).then_some((ticket, retry_at));
+            one.retry = (!one.freed).then_some((ticket, retry));
         }
         let next = if is_next { None } else { one.take_next_waker() };
         drop(shard);
@@ -322,9 +331,17 @@ impl BottleneckQueue {
 
     /// Returns true if those ahead of a newcomer use up what its limit can admit in time.
     fn exceeds(&self, budget: WaitBudget<'_>, (flow, cost): (FlowKey, QueuedCost)) -> bool {
-        let Some((_, not_before)) = self.retry.filter(|_| self.is_budgeted) else { return false };
-        let first = FirstUnits { units: self.queue.units_of_head().max(cost.units), not_before };
+        let Some((refused, retry)) = self.retry.filter(|_| self.is_budgeted) else { return false };
+        let head = self.queue.head().map(|(ticket, _)| ticket);
+        let Some(not_before) = retry.room_at.filter(|_| head == Some(refused)) else {
+            return false;
+        };
         let units = self.queue.units_ahead(flow, cost, COUNTED_AHEAD_MAX);
+        if units == 0 {
+            // It goes ahead of the one that the store refused, and may have room already.
+            return false;
+        }
+        let first = FirstUnits { units: self.queue.units_of_head(), not_before };
         if budget.earliest_turn(units.saturating_add(cost.units), first) < budget.deadline {
             return false;
         }
@@ -360,10 +377,10 @@ impl BottleneckQueue {
                 *kept = Some(waker.clone());
                 QueueStep::Sleep
             }
-            Some((_, retry_at)) if now < retry_at => {
+            Some((_, RetryTime { at, .. })) if now < at => {
                 *kept = Some(waker.clone());
-                let expiry = self.queue.next_expiry().unwrap_or(retry_at);
-                QueueStep::LookAgain(retry_at.min(expiry))
+                let expiry = self.queue.next_expiry().unwrap_or(at);
+                QueueStep::LookAgain(at.min(expiry))
             }
             _ => {
                 self.trying.push(ticket);

@@ -10,7 +10,7 @@ pub(super) struct WaitBudget<'a> {
     pub(super) deadline: Micros,
 }
 
-/// The first units that a limit admits, and the instant before which it has no room for them.
+/// The first units that a limit admits, and the instant before which it has no room for them, as its store said.
 #[derive(Clone, Copy)]
 pub(super) struct FirstUnits {
     pub(super) units: u64,
@@ -34,8 +34,7 @@ impl WaitBudget<'_> {
         self.earliest_turn(served.saturating_add(cost), first) >= self.deadline
     }
 
-    /// The earliest instant at which the limit has admitted so many units. A counter may be faster for up to two periods
-    /// after its limit was lowered.
+    /// The earliest instant at which the limit has admitted so many units.
     pub(super) fn earliest_turn(self, units: u64, first: FirstUnits) -> Micros {
         let limit = self.limit;
         let later = units.saturating_sub(first.units);
@@ -47,6 +46,9 @@ impl WaitBudget<'_> {
             (Algorithm::TokenBucket | Algorithm::LeakyBucket, _) => refilled,
             // A month is not as long as the next one.
             (Algorithm::FixedWindow, _) if limit.calendar().is_some() => Wait::ZERO,
+            (Algorithm::SlidingWindowCounter, _) if self.counts_for_old_numbers(first) => {
+                limit.time_of(later.saturating_sub(limit.capacity().saturating_mul(2)))
+            }
             (Algorithm::SlidingWindowCounter, Precision::Estimate) if limit.capacity() > 1 => {
                 // Its estimate falls at the pace of the limit and is rounded down: one unit comes earlier.
                 limit.time_of(later.saturating_sub(1))
@@ -54,6 +56,13 @@ impl WaitBudget<'_> {
             _ => in_windows,
         };
         first.not_before.after(time)
+    }
+
+    /// Returns true while windows count that are older than the numbers of the limit: their estimate may fall faster, and
+    /// admit the units of two windows at once.
+    fn counts_for_old_numbers(self, first: FirstUnits) -> bool {
+        let windows = Wait::from_micros(self.limit.period_us().saturating_mul(2));
+        self.limit.numbers_since().is_some_and(|since| first.not_before < since.after(windows))
     }
 }
 
@@ -110,6 +119,19 @@ mod tests {
             assert!(!budget.is_exceeded(ahead(29), 1, first), "{algorithm}");
             assert!(budget.is_exceeded(ahead(30), 1, first), "{algorithm}");
         }
+    }
+
+    #[test]
+    fn a_counter_of_new_numbers_may_admit_two_windows_at_once() {
+        let limit: Limit = "10/second".parse().unwrap();
+        let first = FirstUnits { units: 1, not_before: at(500) };
+        let is_exceeded = |since: Micros, count| {
+            let limit = limit.clone().with_numbers_since(Some(since));
+            let budget = WaitBudget { limit: &limit, deadline: Micros::new(WAIT) };
+            let patient = WaiterAhead { units: 1, expires_at: at(9_000) };
+            budget.is_exceeded(std::iter::repeat_n(patient, count), 1, first)
+        };
+        assert!(!is_exceeded(at(0), 44) && is_exceeded(at(0), 46));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::task::Poll;
 use tollgate::queue::{FlowKey, QueueBounds, QueuedCost};
 use tollgate::{Clock, Limit, Micros, Refusal, Wait};
 
-use super::bottleneck_queues::{JoinRefusal, JoiningRequest, PlaceId, QueueStep};
+use super::bottleneck_queues::{JoinRefusal, JoiningRequest, PlaceId, QueueStep, RetryTime};
 use super::head_timer::HeadTimer;
 use super::wait_budget::WaitBudget;
 use super::{BottleneckId, TurnSleepFn, WaitOutcome, WaitTally, WaitingTables};
@@ -64,11 +64,16 @@ impl Obstacle {
         Obstacle { bottleneck: refusal.bottleneck, kind: ObstacleKind::Busy(refusal) }
     }
 
-    /// The instant before which another try is useless.
-    fn retry_at(&self, now: Micros) -> Micros {
+    /// The time of the next try. A limit for which others wait already has been asked for nothing.
+    fn retry(&self, now: Micros) -> RetryTime {
         match self.kind {
-            ObstacleKind::Limit(retry_after) => now.after(retry_after.min(LOOK_AGAIN)),
-            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => now.after(LOOK_AGAIN),
+            ObstacleKind::Limit(retry_after) => RetryTime {
+                at: now.after(retry_after.min(LOOK_AGAIN)),
+                room_at: (!retry_after.is_zero()).then(|| now.after(retry_after)),
+            },
+            ObstacleKind::Busy(_) | ObstacleKind::Final(..) => {
+                RetryTime { at: now.after(LOOK_AGAIN), room_at: None }
+            }
         }
     }
 
@@ -231,13 +236,13 @@ impl QueuePlace {
 
     /// Gives a try back: the request tries again at once, by other rules.
     pub(super) fn postpone_try(&self, now: Micros) {
-        self.tables.queues.refused(self.id, now);
+        self.tables.queues.refused(self.id, RetryTime { at: now, room_at: None });
     }
 
     /// Waits on after a try that was refused, in the queue of the new obstacle. `Err` if that is not
     /// possible.
     pub(super) fn wait_on(&mut self, obstacle: Obstacle, now: Micros) -> Result<(), RefusedWait> {
-        let retry_at = obstacle.retry_at(now);
+        let retry = obstacle.retry(now);
         let can_wait = obstacle.can_be_waited_for(self.deadline, now);
         let bottleneck = obstacle.bottleneck.filter(|_| can_wait);
         let request = self.share.joining(&obstacle, (now, self.deadline));
@@ -251,7 +256,7 @@ impl QueuePlace {
         let bottleneck = bottleneck.ok_or(in_vain)?;
         let queues = &self.tables.queues;
         if bottleneck == self.id.bottleneck {
-            queues.refused(self.id, retry_at);
+            queues.refused(self.id, retry);
             return Ok(());
         }
         queues.leave(self.id);
@@ -292,10 +297,10 @@ impl QueueShare {
     ) -> JoiningRequest<'static> {
         let QueueShare { flow, cost, bounds } = self;
         // A place may have become free since the refusal, so a request that waits for one tries again.
-        let retry_at = match obstacle.kind {
-            ObstacleKind::Limit(_) => Some(obstacle.retry_at(now)),
+        let retry = match obstacle.kind {
+            ObstacleKind::Limit(_) => Some(obstacle.retry(now)),
             ObstacleKind::Busy(_) | ObstacleKind::Final(..) => None,
         };
-        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry_at, budget: None }
+        JoiningRequest { flow, cost, deadline, bounds, needs_room: false, retry, budget: None }
     }
 }
