@@ -38,9 +38,11 @@ pub(super) struct LineOwner {
 /// A period whose length is converted to compare two rates.
 const COMPARED: Wait = Wait::from_micros(1_000_000_000_000);
 
-/// Returns true if the rate of a limit is higher than that of another one.
-fn is_faster(limit: &Limit, other: &Limit) -> bool {
-    limit.wait_converted(other, COMPARED) < COMPARED
+/// Returns true if a limit may replace another one and has a higher rate. A request that was charged before its limit was
+/// lowered may come after others that were charged later, and brings the old limit.
+fn moves_up(limit: &Limit, other: &Limit) -> bool {
+    let is_older = limit.numbers_since() < other.numbers_since();
+    !is_older && limit.wait_converted(other, COMPARED) < COMPARED
 }
 
 /// The instant from which the store counts by the numbers of a limit: newcomers are scheduled behind the others then.
@@ -59,7 +61,7 @@ impl LineRequest {
 
     /// The times of the request under a limit, if its rate is higher.
     fn follow(&mut self, limit: &Arc<Limit>, times: LineTimes) -> LineTimes {
-        if !is_faster(limit, &self.limit) {
+        if !moves_up(limit, &self.limit) {
             return times;
         }
         let times = LineTimes {
@@ -112,7 +114,7 @@ impl KeyLine {
     /// Shortens the interval of the last departure to that of a limit with a higher rate.
     pub(super) fn release_by(&mut self, limit: &Arc<Limit>, now: Micros) {
         let Some((departed_at, held_by)) = &mut self.held_by else { return };
-        if !is_faster(limit, held_by) {
+        if !moves_up(limit, held_by) {
             return;
         }
         let since = in_force_since(limit, now).max(*departed_at);
@@ -166,5 +168,29 @@ impl DepartureLines {
         let waker = limit.and_then(|limit| one.follow(limit, now));
         drop(table);
         waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_former_rules_moves_nobody_up() {
+        let limit = |text: &str, since| {
+            let limit: Limit = text.parse().unwrap();
+            Arc::new(limit.with_numbers_since(Some(Micros::from_secs(since))))
+        };
+        let times = LineTimes {
+            until_due: Wait::from_micros(5_000_000),
+            interval: Wait::from_micros(1_000_000),
+        };
+        let slow = limit("60/minute burst 60", 200);
+        let after = |other: Arc<Limit>| {
+            LineRequest::new(&slow, 1).follow(&other, LineTimes { ..times }).until_due
+        };
+        assert_eq!(after(limit("6000/minute burst 60", 100)), times.until_due, "lowered since");
+        assert_eq!(after(limit("6000/minute burst 60", 300)), Wait::from_micros(50_000), "raised");
+        assert_eq!(after(limit("6/minute burst 60", 300)), times.until_due, "lowered again");
     }
 }
