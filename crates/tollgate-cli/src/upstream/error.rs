@@ -28,12 +28,6 @@ pub(crate) enum ForwardError {
 }
 
 impl ForwardError {
-    /// Returns true if the upstream had the request and may have done the work.
-    pub(crate) fn may_have_worked(self) -> bool {
-        use ForwardError::{InvalidResponse, RequestBody, Reset, ResponseTimeout};
-        matches!(self, Reset | ResponseTimeout | InvalidResponse | RequestBody)
-    }
-
     /// The status of the response to the client.
     pub(crate) fn status(self) -> StatusCode {
         match self {

@@ -45,6 +45,14 @@ pub(crate) struct ForwardedResponse {
     pub(crate) tunnel: Option<(OnUpgrade, Http1Connection)>,
 }
 
+/// The failure of a request at all servers that were tried.
+pub(crate) struct ForwardFailure {
+    /// The error of the last attempt.
+    pub(crate) error: ForwardError,
+    /// True if a server had some of the request in any attempt, and may have done the work.
+    pub(crate) was_sent: bool,
+}
+
 /// A connection that can take a request.
 enum ReadyConnection {
     Http1(Http1Connection),
@@ -82,12 +90,15 @@ impl Forwarder {
         upstream: &Arc<UpstreamState>,
         mut request: Request<OutgoingBody>,
         on_send: OnSendFn<'_>,
-    ) -> Result<ForwardedResponse, ForwardError> {
+    ) -> Result<ForwardedResponse, ForwardFailure> {
         let mut tried = TriedServers::default();
         let mut retries_left = upstream.settings.retries;
         let (mut is_retry, mut pooled_tries) = (false, POOLED_TRIES_MAX);
+        let mut was_sent = false;
         loop {
-            let number = choose(upstream, &tried).ok_or(ForwardError::NoUpstream)?;
+            let Some(number) = choose(upstream, &tried) else {
+                return Err(ForwardFailure { error: ForwardError::NoUpstream, was_sent });
+            };
             tried.insert(number);
             let copy = if retries_left > 0 { copy_of(&request) } else { None };
             let exchange = UpstreamExchange::begin(upstream, number, is_retry);
@@ -97,6 +108,7 @@ impl Forwarder {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
+            was_sent |= failure.unsent.is_none();
             let has_closed_idle = failure.has_closed_idle();
             if failure.is_failure_of_server() {
                 let reason = FailureReason::Request(failure.error);
@@ -105,7 +117,7 @@ impl Forwarder {
             let again = failure.unsent.or(copy);
             let may_retry = || retries_left > 0 && upstream.take_retry(has_closed_idle);
             let Some(again) = again.filter(|_| may_retry()) else {
-                return Err(failure.error);
+                return Err(ForwardFailure { error: failure.error, was_sent });
             };
             // Where one idle connection was closed, others were as well.
             if has_closed_idle {

@@ -27,6 +27,6 @@ pub(crate) mod upstream_log;
 
 pub(crate) use body::{OutgoingBody, UpstreamBody};
 pub(crate) use error::ForwardError;
-pub(crate) use forwarder::{ForwardedResponse, Forwarder};
+pub(crate) use forwarder::{ForwardFailure, ForwardedResponse, Forwarder};
 pub(crate) use http1::Http1Connection;
 pub(crate) use registry::UpstreamRegistry;

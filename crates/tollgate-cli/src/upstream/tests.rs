@@ -193,7 +193,7 @@ async fn forward(
     request: Request<OutgoingBody>,
 ) -> Result<Response<UpstreamBody>, ForwardError> {
     let forwarded = Forwarder.forward(upstream, request, &|| {}).await;
-    forwarded.map(|ForwardedResponse { response, .. }| response)
+    forwarded.map(|ForwardedResponse { response, .. }| response).map_err(|failure| failure.error)
 }
 
 /// Reads a body to its end.

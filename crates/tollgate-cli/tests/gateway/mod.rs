@@ -28,6 +28,7 @@ mod preflights;
 mod raised_queues;
 mod request_bodies;
 mod restarts;
+mod sent_requests;
 mod shaping;
 mod shared_connections;
 mod spellings;

@@ -19,16 +19,16 @@ use super::wire_client::WireClient;
 use crate::harness::TestHttpClient;
 
 /// Units of each limit.
-const UNITS: u64 = 1_000_000;
+pub(super) const UNITS: u64 = 1_000_000;
 
 /// A port that refuses connections for as long as it is kept: it is taken, and nobody listens.
-struct RefusingPort {
-    address: SocketAddr,
+pub(super) struct RefusingPort {
+    pub(super) address: SocketAddr,
     _socket: OwnedFd,
 }
 
 impl RefusingPort {
-    fn take() -> RefusingPort {
+    pub(super) fn take() -> RefusingPort {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let address = getsockname(&socket).expect("it is bound");
@@ -38,13 +38,13 @@ impl RefusingPort {
 }
 
 /// Units that are left under the rule for a path.
-fn left(gateway: &GatewayProcess, path: &str) -> u64 {
+pub(super) fn left(gateway: &GatewayProcess, path: &str) -> u64 {
     let peek = gateway.server.check(&format!(r#"{{"ip":"127.0.0.1","path":"{path}","cost":0}}"#));
     peek["remaining"].as_u64().expect("a limit")
 }
 
 /// A rule for each estimate, by its path.
-fn estimating_rules(estimates: &[(&str, &str)]) -> String {
+pub(super) fn estimating_rules(estimates: &[(&str, &str)]) -> String {
     let rule = |(name, cost): &(&str, &str)| {
         format!(
             "  - {{ name: {name}, match: {{ path: /{name} }}, key: '{{ip}}', cost: {cost},

@@ -27,7 +27,9 @@ use super::request_check::RequestProblem;
 use super::tunnel::Tunnel;
 use super::{caller_fields, error_reply, forwarded_fields};
 use crate::upstream::registry::{UpstreamMatch, UpstreamState};
-use crate::upstream::{ForwardError, ForwardedResponse, Forwarder, OutgoingBody, UpstreamBody};
+use crate::upstream::{
+    ForwardError, ForwardFailure, ForwardedResponse, Forwarder, OutgoingBody, UpstreamBody,
+};
 
 const AMBIGUOUS_PATH: RequestProblem = RequestProblem::malformed(
     "Servers read this path differently, and its readings have different routes.",
@@ -92,16 +94,10 @@ impl ProxyService {
         let forwarded = self.forwarder.forward(upstream, request, &on_send).await;
         let ForwardedResponse { mut response, server, tunnel } = match forwarded {
             Ok(forwarded) => forwarded,
-            Err(error) => {
-                let mut response = error_reply::upstream_failed(error).map(UpstreamBody::Whole);
+            Err(ForwardFailure { error, was_sent }) => {
                 // A body of which nothing arrived has cost the upstream nothing.
                 let has_arrived = error != ForwardError::RequestBody || exchange.bytes()[0] > 0;
-                if error.may_have_worked() && has_arrived {
-                    response.extensions_mut().insert(ChargeStands);
-                } else {
-                    response.extensions_mut().insert(UnsentRequest);
-                }
-                return response;
+                return failed_response(error, was_sent && has_arrived);
             }
         };
         exchange.response_began(server);
@@ -123,9 +119,7 @@ impl ProxyService {
                 response
             }
             // The upstream switches to a protocol that nobody asked for.
-            _ => {
-                error_reply::upstream_failed(ForwardError::InvalidResponse).map(UpstreamBody::Whole)
-            }
+            _ => failed_response(ForwardError::InvalidResponse, true),
         }
     }
 }
@@ -159,6 +153,17 @@ impl Service<Request<ReplayedBody<ClientBody>>> for ProxyService {
         let proxy = self.clone();
         Box::pin(async move { Ok(proxy.forward(exchange, request, upgrade).await) })
     }
+}
+
+/// The response in place of an upstream's. The charge stands if the upstream may have done the work, otherwise the request counts as unsent.
+fn failed_response(error: ForwardError, may_have_worked: bool) -> Response<UpstreamBody> {
+    let mut response = error_reply::upstream_failed(error).map(UpstreamBody::Whole);
+    if may_have_worked {
+        response.extensions_mut().insert(ChargeStands);
+    } else {
+        response.extensions_mut().insert(UnsentRequest);
+    }
+    response
 }
 
 /// Turns the head of a client's request into that of a request to an upstream. Without `Host` the forwarder writes that

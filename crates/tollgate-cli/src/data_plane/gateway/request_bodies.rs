@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Response, Version, request};
 use tokio::time::Sleep;
+use tollgate_rules::Identify;
 use tollgate_tower::gate::BoxFuture;
 use tollgate_tower::{
     BodyReadFailure, IdentifiedCaller, RequestBodyHost, RequestBodyMemory, SendMark,
@@ -69,11 +70,17 @@ fn address_of(exchange: &Exchange, head: &request::Parts) -> IpAddr {
     caller.and_then(IdentifiedCaller::address).unwrap_or(exchange.peer())
 }
 
+/// Returns true if a connection has requests of several clients: it is one of HTTP/2, from a trusted proxy.
+fn is_shared(version: Version, peer: IpAddr, identify: &Identify) -> bool {
+    version == Version::HTTP_2 && identify.trusts(peer)
+}
+
 impl RequestBodyHost for GatewayBodyHost {
     fn begin(&self, head: &request::Parts) -> Box<dyn RequestBodyMemory> {
         let exchange = Exchange::of(&head.extensions);
         let (timeout, address) = (exchange.protocol.timeouts.body, address_of(exchange, head));
-        let is_shared = head.version == Version::HTTP_2 && address != exchange.peer();
+        let rules = exchange.protocol.parts.gatekeeper.rules();
+        let is_shared = is_shared(head.version, exchange.peer(), &rules.settings().identify);
         Box::new(GatewayBodyMemory {
             held: self.memory.begin(address),
             shared: is_shared.then(|| SharedConnectionWait {
@@ -152,6 +159,33 @@ impl RequestBodyMemory for GatewayBodyMemory {
     fn release(&mut self, bytes: usize) {
         if let Some(held) = &mut self.held {
             held.release(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_rules::{Source, compile};
+
+    use super::*;
+
+    #[test]
+    fn only_connections_of_trusted_proxies_are_shared() {
+        let text =
+            "identify: { trusted_peers: [192.0.2.1], ip: { header: x-forwarded-for, nat64: true } }
+rules: [{ name: all, key: '{ip}', limits: [5/minute] }]";
+        let rules = compile(&[Source::from_text("rules.yaml", text)]).rules.unwrap();
+        let rows = [
+            ("192.0.2.1", Version::HTTP_2, true),
+            ("192.0.2.1", Version::HTTP_11, false),
+            // The same client in the rules' view, on a connection of its own.
+            ("64:ff9b::c000:201", Version::HTTP_2, false),
+            ("64:ff9b::c000:202", Version::HTTP_2, false),
+            ("192.0.2.2", Version::HTTP_2, false),
+        ];
+        for (peer, version, want) in rows {
+            let peer = peer.parse().unwrap();
+            assert_eq!(is_shared(version, peer, &rules.settings().identify), want, "{peer}");
         }
     }
 }
