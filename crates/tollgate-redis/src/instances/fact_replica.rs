@@ -3,6 +3,9 @@
 //! Pure: time is an argument, and messages are values. Instances exchange facts through the store;
 //! this replica restores them after the store was emptied.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -24,6 +27,10 @@ const CLOCK_JUMP_US: u64 = 100_000;
 
 /// Time for which the removal of a fact is remembered.
 const REMOVED_KEPT_FOR: Wait = Wait::from_micros(24 * 3_600_000_000);
+
+/// Absence after which the store may have forgotten a removal that this instance has not heard of. Clocks and calls may
+/// differ by the rest of `REMOVED_KEPT_FOR`.
+const AWAY_US: u64 = 23 * 3_600_000_000;
 
 /// Acts that others cannot be told of and whose authors may still ask. Bound of the list.
 const REFUSED_MAX: usize = 1_024;
@@ -51,6 +58,12 @@ pub(super) struct FactReplica {
     offset: i64,
     /// The last call failed.
     failing: bool,
+    /// The time of the last answer by the store's clock; 0 if there was none.
+    answered: u64,
+    /// The next call sends only changes made here: its answer says for how long this instance was away.
+    listens_first: bool,
+    /// The store's list is read to its end, because this instance was away for long.
+    relisting: bool,
     sealer: FactSealer,
     /// The sealed facts, which are compared with the store from time to time.
     audit: FactAudit,
@@ -79,6 +92,10 @@ struct ReplicaEntry {
     /// The latest version that was known, sealed here or elsewhere.
     latest: LatestSeal,
     heals: HealPace,
+    /// The store had no room for it: it applies to this instance only.
+    is_local: bool,
+    /// The store had it before this instance was away, and has not told of it since.
+    is_unlisted: bool,
 }
 
 impl ReplicaEntry {
@@ -194,7 +211,13 @@ impl FactReplica {
         let mut bytes = 0;
         // Seals carry the store's time: a call that reads its clock comes first.
         let is_ready = |name: &FactName| !self.epoch.is_empty() || !self.sealer.seals(name.kind);
-        let unsent = self.unsent.iter().filter(|(_, name)| is_ready(name));
+        if self.is_away(now.as_u64().saturating_add_signed(self.offset)) {
+            (self.seen_version, self.listens_first) = (0, true);
+        }
+        let unsent = self
+            .unsent
+            .iter()
+            .filter(|(turn, name)| is_ready(name) && !(turn.is_resend && self.listens_first));
         let telling = unsent.map(|(turn, name)| self.outgoing(*name, *turn, now));
         let facts = telling.take(SENT_FACTS_MAX).take_while(|telling| {
             let fits = bytes == 0 || bytes + telling.fact.payload.len() <= BYTES_MAX;
@@ -202,10 +225,12 @@ impl FactReplica {
             fits
         });
         let mut facts: Vec<_> = facts.collect();
-        if facts.is_empty() && !self.epoch.is_empty() {
+        let is_silent = self.epoch.is_empty() || self.listens_first || self.relisting;
+        if facts.is_empty() && !is_silent {
             let length = |name: &FactName| self.facts[name].fact.payload.len();
             let names = self.audit.next_names(now, length);
-            let names = names.into_iter().filter(|name| !self.facts[name].has_ended(now));
+            let is_shared = |known: &ReplicaEntry| !known.has_ended(now) && !known.is_local;
+            let names = names.into_iter().filter(|name| is_shared(&self.facts[name]));
             facts.extend(names.map(|name| self.outgoing(name, SendOrder::AUDIT, now)));
         }
         ExchangeRequest { now, epoch: self.epoch.clone(), seen_version: self.seen_version, facts }
@@ -236,28 +261,44 @@ impl FactReplica {
         reply: ExchangeReply,
         now: Micros,
     ) -> RemoteChanges {
-        self.failing = false;
+        (self.failing, self.listens_first) = (false, false);
+        let was_away = self.is_away(reply.now);
+        self.answered = reply.now;
         let moved = self.follow_clock(reply.now, now);
         let lost_data = !self.epoch.is_empty() && *self.epoch != *reply.epoch;
         // Before the sent facts are confirmed: the store has those, in whichever epoch it is.
         if *self.epoch != *reply.epoch || reply.from != sent.seen_version {
             self.epoch = (&*reply.epoch).into();
+            self.end_relisting();
             self.resend_since(0);
+        } else if was_away {
+            self.begin_relisting();
         }
         let mut no_room = 0;
         for (telling, outcome) in sent.facts.iter().zip(&reply.outcomes) {
-            let written = (*outcome == PublishOutcome::Accepted).then_some(reply.now);
-            self.confirm(telling, written, now);
+            self.confirm(telling, *outcome, reply.now, now);
             match outcome {
                 PublishOutcome::Accepted | PublishOutcome::Superseded => {}
+                PublishOutcome::NoRoom if telling.order == SendOrder::AUDIT => {}
                 PublishOutcome::NoRoom => {
                     no_room += 1;
-                    self.refuse(telling.order.change, PublishStatus::NoRoom);
+                    // Nobody waits for what is sent again.
+                    if !telling.order.is_resend {
+                        self.refuse(telling.order.change, PublishStatus::NoRoom);
+                    }
                 }
                 PublishOutcome::NothingToRemove => self.forget(telling.name),
             }
         }
-        self.seen_version = reply.to;
+        let is_part = was_away && sent.seen_version > 0;
+        self.seen_version = if is_part { 0 } else { reply.to };
+        let is_listed = self.relisting && !is_part && reply.to >= reply.version;
+        let told = reply.changes.iter().map(|(name, _)| name);
+        for name in told.chain(reply.unreadable.iter().map(|(name, _)| name)) {
+            if let Some(known) = self.facts.get_mut(name) {
+                known.is_unlisted = false;
+            }
+        }
         let offset = self.offset;
         let (mut refused, mut unchecked) = ([0; SealRefusal::ALL.len()], 0);
         reply.unreadable.into_iter().for_each(|(name, stamp)| self.heal(name, stamp, now));
@@ -277,7 +318,10 @@ impl FactReplica {
             let fact = SharedFact { verified, ..to_local_fact(stored, offset) };
             self.merge_stored(name, &fact, written, now).then_some((name, fact))
         });
-        let facts = facts.collect();
+        let mut facts: Vec<_> = facts.collect();
+        if is_listed {
+            facts.extend(self.drop_unlisted());
+        }
         let more = match self.unsent.first_key_value() {
             Some((turn, _)) if !turn.is_resend => FactBacklog::Changes,
             None if reply.to >= reply.version => FactBacklog::Empty,
@@ -303,9 +347,11 @@ impl FactReplica {
     ) -> Result<bool, SealRefusal> {
         let seal = stored.seal.as_ref();
         let verified = self.sealer.check(name, seal, stored.sealed_content())?;
-        let latest = self.facts.get(&name).map(|known| known.latest);
-        match (seal, latest) {
-            (Some(seal), Some(latest)) if verified && latest.is_replay(seal.authored, now) => {
+        let known = self.facts.get(&name);
+        match (seal, known) {
+            // Of two changes at one time the store may have taken the one that was sealed earlier.
+            (Some(seal), Some(known)) if known.fact.seal == Some(*seal) => Ok(verified),
+            (Some(seal), Some(known)) if verified && known.latest.is_replay(seal.authored, now) => {
                 Err(SealRefusal::Replayed)
             }
             _ => Ok(verified),
@@ -354,7 +400,7 @@ impl FactReplica {
     /// Prepares for a server that may lack what the last one had: the next call asks for all facts
     /// and sends recent ones again.
     pub(super) fn start_over(&mut self, now: Micros) {
-        self.seen_version = 0;
+        (self.seen_version, self.listens_first) = (0, true);
         let store_now = now.as_u64().saturating_add_signed(self.offset);
         self.resend_since(store_now.saturating_sub(RESEND_RECENT_US));
     }
@@ -413,8 +459,10 @@ impl FactReplica {
     /// Sends facts again that the store got after an instant of its clock. Facts that it still has
     /// do not change.
     fn resend_since(&mut self, since: u64) {
-        let lost =
-            self.facts.iter().filter(|(_, entry)| entry.unsent.is_none() && entry.written >= since);
+        let lost = self.facts.iter().filter(|(_, entry)| {
+            let is_shared = !entry.is_local && !entry.is_unlisted;
+            is_shared && entry.unsent.is_none() && entry.written >= since
+        });
         for name in lost.map(|(name, _)| *name).collect::<Vec<_>>() {
             self.resend(name);
         }
@@ -430,18 +478,28 @@ impl FactReplica {
         self.unsent.insert(turn, name);
     }
 
-    /// The store has it, unless it has changed since.
-    fn confirm(&mut self, telling: &OutgoingFact, written: Option<u64>, now: Micros) {
+    /// The store has answered for it, unless it has changed since.
+    fn confirm(
+        &mut self,
+        telling: &OutgoingFact,
+        outcome: PublishOutcome,
+        store_now: u64,
+        now: Micros,
+    ) {
         self.unsent.remove(&telling.order);
-        if let Some(entry) = self.facts.get_mut(&telling.name)
-            && entry.unsent == Some(telling.order)
-        {
-            entry.unsent = None;
-            entry.fact.seal = telling.fact.seal;
-            if let Some(seal) = telling.fact.seal {
-                entry.latest.record(seal.authored, now);
+        let known = self.facts.get_mut(&telling.name);
+        let Some(entry) = known.filter(|known| known.unsent == Some(telling.order)) else { return };
+        entry.unsent = None;
+        entry.fact.seal = telling.fact.seal;
+        match outcome {
+            PublishOutcome::Accepted => {
+                entry.written = store_now;
+                if let Some(seal) = telling.fact.seal {
+                    entry.latest.record(seal.authored, now);
+                }
             }
-            entry.written = written.unwrap_or(entry.written);
+            PublishOutcome::NoRoom => entry.is_local = !telling.order.is_resend,
+            PublishOutcome::Superseded | PublishOutcome::NothingToRemove => {}
         }
     }
 
@@ -455,10 +513,51 @@ impl FactReplica {
     /// There was nothing to take back, unless something was decided since.
     fn forget(&mut self, name: FactName) {
         if self.facts.get(&name).is_some_and(|old| old.fact.removed && old.unsent.is_none()) {
-            self.facts.remove(&name);
-            self.audit.remove(name);
-            self.counts[name.kind as usize] -= 1;
+            self.remove(name);
         }
+    }
+
+    /// Removes a fact that is not on its way.
+    fn remove(&mut self, name: FactName) -> Option<SharedFact> {
+        self.audit.remove(name);
+        let entry = self.facts.remove(&name)?;
+        self.counts[name.kind as usize] -= 1;
+        Some(entry.fact)
+    }
+
+    /// Returns true if the last answer is so old that removals since then may be forgotten.
+    fn is_away(&self, store_now: u64) -> bool {
+        self.answered > 0 && store_now.saturating_sub(self.answered) >= AWAY_US
+    }
+
+    /// Begins to read the store's list to its end. What the store had is sent again to nobody: somebody may have taken
+    /// it back. What was decided here since then is not in question.
+    fn begin_relisting(&mut self) {
+        self.relisting = true;
+        for entry in self.facts.values_mut() {
+            let is_change = entry.unsent.is_some_and(|turn| !turn.is_resend);
+            entry.is_unlisted = !is_change && !entry.is_local;
+            if let Some(turn) = entry.unsent.take_if(|_| !is_change) {
+                self.unsent.remove(&turn);
+            }
+        }
+    }
+
+    /// The store has lost what it had: its list says nothing of what holds.
+    fn end_relisting(&mut self) {
+        if std::mem::take(&mut self.relisting) {
+            self.facts.values_mut().for_each(|entry| entry.is_unlisted = false);
+        }
+    }
+
+    /// Drops what the whole list of the store lacks. Returns what held until now, as taken back.
+    fn drop_unlisted(&mut self) -> Vec<(FactName, SharedFact)> {
+        self.relisting = false;
+        let lacking = self.facts.iter().filter(|(_, entry)| entry.is_unlisted);
+        let lacking: Vec<FactName> = lacking.map(|(name, _)| *name).collect();
+        let dropped = lacking.into_iter().filter_map(|name| Some((name, self.remove(name)?)));
+        let held = dropped.filter(|(_, fact)| !fact.removed);
+        held.map(|(name, fact)| (name, SharedFact { removed: true, ..fact })).collect()
     }
 
     /// Takes over what the store says; whether it is news. What was decided here since then goes
@@ -511,7 +610,9 @@ impl FactReplica {
             self.audit.add(name);
         }
         let (latest, heals) = old.map(|old| (old.latest, old.heals)).unwrap_or_default();
-        self.facts.insert(name, ReplicaEntry { fact, unsent, written, latest, heals });
+        let (is_local, is_unlisted) = (false, false);
+        let entry = ReplicaEntry { fact, unsent, written, latest, heals, is_local, is_unlisted };
+        self.facts.insert(name, entry);
         if let Some(turn) = unsent {
             self.unsent.insert(turn, name);
         }
@@ -549,282 +650,4 @@ fn to_local_fact(stored: StoredFact, offset: i64) -> SharedFact {
         Micros::new(until.min(Micros::MAX.as_u64()))
     });
     SharedFact { seal, ..SharedFact::new(FactTime::Stamp(stamp), until, gone, payload) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fact(at: u64, payload: &str) -> SharedFact {
-        let when = FactTime::Here { at: Micros::new(at), after: 0 };
-        SharedFact::new(when, None, false, payload.into())
-    }
-
-    fn name(number: u8) -> FactName {
-        FactName { kind: FactKind::Override, id: [number; 16] }
-    }
-
-    /// A reply of a store whose clock is 1,000 s ahead.
-    fn reply(
-        now: u64,
-        (from, to): (u64, u64),
-        changes: Vec<(FactName, StoredFact)>,
-    ) -> ExchangeReply {
-        ExchangeReply {
-            epoch: "first".into(),
-            now: now + 1_000_000_000,
-            live_instances: 1,
-            from,
-            to,
-            version: to,
-            outcomes: Vec::new(),
-            changes,
-            unreadable_facts: 0,
-            unreadable: Vec::new(),
-        }
-    }
-
-    fn stored(stamp: u64, payload: &str) -> StoredFact {
-        StoredFact { stamp, until: 0, removed: false, seal: None, payload: payload.into() }
-    }
-
-    /// Tells one fact, and hears of it and of another.
-    fn exchanged(now: u64) -> FactReplica {
-        let mut book = FactReplica::default();
-        let at = Micros::new(now);
-        book.publish(name(1), fact(now, "mine"), at);
-        let sent = book.next_request(at);
-        assert_eq!(sent.facts.len(), 1);
-        let changes = vec![
-            (name(1), stored(1_000_000_000 + now, "mine")),
-            (name(2), stored(1_000_000_000 + now - 90_000_000, "theirs")),
-        ];
-        let mut first = reply(now, (0, 50), changes);
-        first.outcomes = vec![PublishOutcome::Accepted];
-        let news = book.apply_reply(&sent, first, at);
-        assert_eq!(news.facts.len(), 1, "what was told here is no news");
-        assert_eq!(news.backlog, FactBacklog::Empty);
-        book
-    }
-
-    fn sent_next(book: &mut FactReplica, now: u64) -> Vec<u8> {
-        book.next_request(Micros::new(now)).facts.iter().map(|telling| telling.name.id[0]).collect()
-    }
-
-    #[test]
-    fn a_store_that_went_back_is_told_everything_again() {
-        let now = 100_000_000;
-        let mut book = exchanged(now);
-        assert!(sent_next(&mut book, now).is_empty());
-        let sent = book.next_request(Micros::new(now));
-        let news = book.apply_reply(&sent, reply(now, (0, 40), Vec::new()), Micros::new(now));
-        assert_eq!(news.backlog, FactBacklog::Resends);
-        let mut told = sent_next(&mut book, now);
-        told.sort_unstable();
-        assert_eq!(told, [1, 2]);
-        let stamps = book.next_request(Micros::new(now));
-        assert!(stamps.facts.iter().all(|one| matches!(one.fact.decided_at, FactTime::Stamp(_))));
-    }
-
-    #[test]
-    fn after_a_failure_what_is_recent_is_told_once_more() {
-        let now = 100_000_000;
-        let mut book = exchanged(now);
-        book.record_failure(Micros::new(now + 1));
-        book.record_failure(Micros::new(now + 2));
-        assert_eq!(sent_next(&mut book, now + 3), [1], "the other is older than a minute");
-    }
-
-    #[test]
-    fn what_is_decided_while_a_call_is_on_its_way_is_told_next() {
-        let now = 100_000_000;
-        let mut book = exchanged(now);
-        let at = Micros::new(now + 5);
-        let first = book.publish(name(3), fact(now + 5, "a"), at);
-        let sent = book.next_request(at);
-        let second = book.publish(name(3), fact(now + 6, "b"), at);
-        let mut answer = reply(now, (50, 60), vec![(name(3), stored(7, "a"))]);
-        answer.outcomes = vec![PublishOutcome::Accepted];
-        let news = book.apply_reply(&sent, answer, at);
-        assert!(news.facts.is_empty() && news.backlog == FactBacklog::Changes, "{news:?}");
-        assert_eq!(book.is_published(first), Ok(true));
-        assert_eq!(book.is_published(second), Ok(false));
-        assert_eq!(&*book.next_request(at).facts[0].fact.payload, "b");
-    }
-
-    #[test]
-    fn an_old_version_that_somebody_writes_back_is_not_taken() {
-        let sealer = || FactSealer::new(Some(b"0123456789abcdef"), "t");
-        let (mut author, mut reader) = (FactReplica::new(sealer()), FactReplica::new(sealer()));
-        let sealed = |author: &mut FactReplica, now| {
-            let sent = author.next_request(Micros::new(now));
-            let fact = sent.facts[0].fact.clone();
-            (sent, StoredFact { seal: fact.seal, ..stored(now, &fact.payload) })
-        };
-        let confirmed = |author: &mut FactReplica, sent: &ExchangeRequest, now| {
-            let mut answer = reply(now, (0, now), Vec::new());
-            answer.outcomes = vec![PublishOutcome::Accepted];
-            author.apply_reply(sent, answer, Micros::new(now));
-        };
-        let read = |reader: &mut FactReplica, fact: StoredFact, now| {
-            let sent = reader.next_request(Micros::new(now));
-            let answer = reply(now, (sent.seen_version, now), vec![(name(1), fact)]);
-            reader.apply_reply(&sent, answer, Micros::new(now))
-        };
-        let (first, later) = (100_000_000, 120_000_000);
-        author.publish(name(1), fact(first, "old"), Micros::new(first));
-        assert!(author.next_request(Micros::new(first)).facts.is_empty(), "no clock to seal by");
-        let sent = author.next_request(Micros::new(first));
-        author.apply_reply(&sent, reply(first, (0, 0), Vec::new()), Micros::new(first));
-        let (sent, old) = sealed(&mut author, first);
-        let again = || StoredFact { seal: old.seal, ..stored(later + 1, "old") };
-        let written_back = again();
-        confirmed(&mut author, &sent, first);
-        assert!(read(&mut reader, again(), first).facts[0].1.verified);
-        author.publish(name(1), fact(later, "new"), Micros::new(later));
-        let (sent, new) = sealed(&mut author, later);
-        confirmed(&mut author, &sent, later);
-        assert_eq!(read(&mut reader, new, later).facts.len(), 1);
-        let news = read(&mut reader, written_back, later + 2);
-        assert_eq!((news.facts.len(), news.refused), (0, [0, 0, 1]));
-        let changed = StoredFact { seal: again().seal, ..stored(later + 3, "other") };
-        assert_eq!(read(&mut reader, changed, later + 4).refused, [0, 1, 0]);
-        assert_eq!(read(&mut reader, stored(later + 5, "x"), later + 6).refused, [1, 0, 0]);
-        let mut open = FactReplica::default();
-        let news = read(&mut open, again(), later + 7);
-        assert_eq!((news.facts.len(), news.unchecked), (1, 1));
-        assert!(!news.facts[0].1.verified);
-    }
-
-    /// A replica that has sealed and published an override, and the override as the store has it.
-    fn sealed(now: u64, payload: &str, until: Option<u64>) -> (FactReplica, StoredFact) {
-        let mut book = FactReplica::new(FactSealer::new(Some(b"0123456789abcdef"), "t"));
-        let at = Micros::new(now);
-        let sent = book.next_request(at);
-        book.apply_reply(&sent, reply(now, (0, 0), Vec::new()), at);
-        let until = until.map(Micros::new);
-        book.publish(name(1), SharedFact { until, ..fact(now, payload) }, at);
-        let stored = publish_next(&mut book, now);
-        (book, stored)
-    }
-
-    /// Publishes the next change, and reads it from the store.
-    fn publish_next(book: &mut FactReplica, now: u64) -> StoredFact {
-        let sent = book.next_request(Micros::new(now));
-        let OutgoingFact { fact, .. } = &sent.facts[0];
-        let seal = fact.seal.expect("it is sealed");
-        let (removed, until) = (fact.removed, seal.until);
-        let stored = StoredFact { removed, until, seal: Some(seal), ..stored(now, &fact.payload) };
-        let read = StoredFact { payload: stored.payload.clone(), ..stored };
-        let mut answer = reply(now, (sent.seen_version, now), vec![(name(1), read)]);
-        answer.outcomes = vec![PublishOutcome::Accepted];
-        assert!(book.apply_reply(&sent, answer, Micros::new(now)).facts.is_empty());
-        stored
-    }
-
-    /// Hears one fact. Returns the facts that were taken, and the refusals.
-    fn hear(book: &mut FactReplica, fact: &StoredFact, now: u64) -> (usize, [u64; 3]) {
-        let sent = book.next_request(Micros::new(now));
-        let fact = StoredFact { payload: fact.payload.clone(), ..*fact };
-        let mut answer = reply(now, (sent.seen_version, now), vec![(name(1), fact)]);
-        answer.outcomes = vec![PublishOutcome::Superseded; sent.facts.len()];
-        let news = book.apply_reply(&sent, answer, Micros::new(now));
-        (news.facts.len(), news.refused)
-    }
-
-    #[test]
-    fn the_end_of_a_sealed_fact_cannot_be_moved() {
-        let (start, hour) = (100_000_000, 3_600_000_000);
-        let (mut book, first) = sealed(start, "first", Some(start + hour));
-        assert_eq!(first.until, start + hour + 1_000_000_000, "by the clock of the store");
-        let later = start + 20_000_000;
-        let at = Micros::new(later);
-        book.publish(name(1), SharedFact { removed: true, ..fact(later, "first") }, at);
-        let removal = publish_next(&mut book, later);
-        for until in [later + 1_000_000_001, 0] {
-            let moved = StoredFact { until, payload: removal.payload.clone(), ..removal };
-            assert_eq!(hear(&mut book, &moved, later + 1), (0, [0, 1, 0]), "{until}");
-        }
-        book.drop_ended(Micros::new(later + 13_000_000));
-        assert_eq!(hear(&mut book, &first, later + 13_000_000), (0, [0, 0, 1]));
-    }
-
-    #[test]
-    fn earlier_versions_are_taken_only_near_the_latest() {
-        let start = 100_000_000;
-        let (mut author, first) = sealed(start, "1", None);
-        let mut versions = vec![first];
-        for step in 1..=3 {
-            let now = start + step * 9_000_000;
-            author.publish(name(1), fact(now, &format!("{}", step + 1)), Micros::new(now));
-            versions.push(publish_next(&mut author, now));
-        }
-        let (mut reader, _) = sealed(start - 1, "0", None);
-        let now = start + 30_000_000;
-        let rows = [(3, 0, 1), (2, 1, 1), (1, 2, 0), (0, 3, 0), (3, 4, 1), (2, 10_000_001, 0)];
-        for (version, after, taken) in rows {
-            let (news, refused) = hear(&mut reader, &versions[version], now + after);
-            assert_eq!((news, refused), (taken, [0, 0, 1 - taken as u64]), "{version} {after}");
-        }
-    }
-
-    #[test]
-    fn a_fact_that_has_ended_is_not_put_back() {
-        let start = 100_000_000;
-        let (mut book, right) = sealed(start, "right", Some(start + 5_000_000));
-        let forged = StoredFact { payload: "forged".into(), ..right };
-        for (now, sent) in [(start + 4_999_999, 1), (start + 5_000_000, 0)] {
-            assert_eq!(book.next_request(Micros::new(now)).facts.len(), sent, "compared at {now}");
-        }
-        assert_eq!(hear(&mut book, &forged, start + 6_000_000), (0, [0, 1, 0]));
-        assert!(book.next_request(Micros::new(start + 7_000_000)).facts.is_empty());
-    }
-
-    #[test]
-    fn a_value_that_was_not_taken_is_written_over_at_a_bounded_pace() {
-        let start = 100_000_000;
-        let (mut book, right) = sealed(start, "right", None);
-        let forged = StoredFact { seal: None, ..stored(5_000_000_000_000, "forged") };
-        let sent_after = |book: &mut FactReplica, now| {
-            let sent = book.next_request(Micros::new(now));
-            sent.facts.into_iter().find(|one| one.order != SendOrder::AUDIT)
-        };
-        assert_eq!(hear(&mut book, &forged, start + 1), (0, [1, 0, 0]));
-        let told = sent_after(&mut book, start + 2).expect("it is sent again");
-        assert!(told.order.is_resend, "nobody waits for it");
-        assert_eq!((&*told.fact.payload, told.fact.seal), ("right", right.seal));
-        assert_eq!(told.fact.decided_at, FactTime::Stamp(forged.stamp + 1), "no later than that");
-        let healed = StoredFact { stamp: forged.stamp + 1, ..right };
-        assert_eq!(hear(&mut book, &healed, start + 3), (0, [0; 3]), "it is no news");
-        // At once after that it waits; the store is told in the end.
-        assert_eq!(hear(&mut book, &forged, start + 4), (0, [1, 0, 0]));
-        assert!(sent_after(&mut book, start + 5).is_none());
-        assert_eq!(hear(&mut book, &forged, start + 1_000_001), (0, [1, 0, 0]));
-        assert!(sent_after(&mut book, start + 1_000_002).is_some());
-        let unknown = vec![(name(9), stored(7, "made up"))];
-        let sent = book.next_request(Micros::new(start + 2_000_000));
-        let answer = reply(start, (sent.seen_version, start + 9), unknown);
-        let news = book.apply_reply(&sent, answer, Micros::new(start + 2_000_000));
-        assert_eq!((news.refused, book.count(FactKind::Override)), ([1, 0, 0], 1));
-    }
-
-    #[test]
-    fn no_more_is_sent_at_once_than_the_bounds_say() {
-        let mut book = FactReplica::default();
-        let now = Micros::new(5);
-        for number in 0..=255 {
-            book.publish(name(number), fact(5, &"x".repeat(16 << 10)), now);
-        }
-        let sent = book.next_request(now).facts.len();
-        assert_eq!(sent, BYTES_MAX / (16 << 10));
-        for number in 0..=255 {
-            book.publish(name(number), fact(5, "x"), now);
-        }
-        assert_eq!(book.next_request(now).facts.len(), SENT_FACTS_MAX);
-        let mut refused = FactReplica::default();
-        for act in 0..2 * REFUSED_MAX as u64 {
-            refused.refuse(SharedChangeId(act), PublishStatus::NoRoom);
-        }
-        assert_eq!(refused.refused.len(), REFUSED_MAX);
-    }
 }
