@@ -284,7 +284,10 @@ impl Limit {
         let per_micro = u128::from(from.unit) * u128::from(to.drain);
         let micros = match ticks.checked_mul(to.unit.into()) {
             Some(ticks) => ticks.div_ceil(per_micro),
-            None => ticks.div_ceil(per_micro).saturating_mul(to.unit.into()),
+            None => {
+                let whole = (ticks / per_micro).saturating_mul(to.unit.into());
+                whole.saturating_add(fraction_of(to.unit, ticks % per_micro, per_micro).into())
+            }
         };
         Wait::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
@@ -384,6 +387,18 @@ impl Eq for Limit {}
 impl std::panic::UnwindSafe for Limit {}
 impl std::panic::RefUnwindSafe for Limit {}
 
+/// So many units times `part / whole`, a fraction below 1, rounded up; digit by digit, because the product may have more
+/// than 128 bits. Neither number of the fraction has more than 126.
+fn fraction_of(units: u64, part: u128, whole: u128) -> u128 {
+    let (mut quotient, mut rest) = (0, 0);
+    for digit in (0..u64::BITS).rev() {
+        rest = 2 * rest + u128::from(units >> digit & 1) * part;
+        quotient = 2 * quotient + rest / whole;
+        rest %= whole;
+    }
+    quotient + u128::from(rest > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,6 +428,9 @@ mod tests {
         let longest = Wait::from_micros(crate::time::MAX_EXACT);
         assert!(slow.wait_converted(&fast, longest) >= longest);
         assert_eq!(fast.wait_converted(&slow, longest).as_micros(), Some(3));
+        let dense = Limit::per(crate::time::MAX_EXACT, YEAR * 100).build().unwrap();
+        let wait = Wait::from_micros(16_000_000);
+        assert_eq!(dense.wait_converted(&dense, wait), wait);
     }
 
     #[test]

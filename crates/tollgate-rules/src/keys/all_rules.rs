@@ -1,9 +1,11 @@
 //! One caller under every rule that counts by its fact: `user=42` under `{user}` and `{user|ip}`.
 
+use std::sync::Arc;
+
 use tollgate::Clock;
 
 use super::{Caller, CallerError};
-use crate::gatekeeper::{Gatekeeper, InfallibleStore};
+use crate::gatekeeper::{Gatekeeper, InfallibleStore, RulesVersion};
 use crate::problem::Problem;
 use crate::suggest::suggest;
 
@@ -44,7 +46,9 @@ impl<S: InfallibleStore, C: Clock> Gatekeeper<S, C> {
                 _ if rule.key.parts().count() > 1 => other_parts(&rule.key.to_string()),
                 Err(problem) => bad_key.insert(problem).clone(),
                 Ok(key) => {
-                    let (rules, now) = (self.rules(), self.clock_instant(self.now()));
+                    // Numbers of rules mean something only in the version that they were taken from.
+                    let rules = RulesVersion::from_inner(Arc::clone(&rules));
+                    let now = self.clock_instant(self.now());
                     callers.push(Caller { gatekeeper: self, rules, rule: number, key, now });
                     continue;
                 }
@@ -97,8 +101,13 @@ fn no_rule_counts_by(name: &str, mut facts: Vec<String>) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tollgate::{MemoryStore, Micros};
+
     use super::*;
     use crate::compile;
+    use crate::rule_set::RuleSet;
     use crate::source::Source;
 
     const RULES: &str = "
@@ -111,9 +120,24 @@ rules:
   - { name: all, key: global, limits: [10/hour] }
 ";
 
+    fn rules(text: &str) -> RuleSet {
+        compile(&[Source::from_text("rules.yaml", text)]).rules.expect("right rules")
+    }
+
+    /// A clock that does something at its first reading.
+    struct ActingClock(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl Clock for ActingClock {
+        fn now(&self) -> Micros {
+            let act = self.0.lock().unwrap().take();
+            act.into_iter().for_each(|act| act());
+            Micros::new(1_000_000_000)
+        }
+    }
+
     /// The callers and the rules left out, as text, or the error.
-    fn found(rules: &str, key: &str) -> Result<(String, String), String> {
-        let rules = compile(&[Source::from_text("rules.yaml", rules)]).rules.expect("right rules");
+    fn found(text: &str, key: &str) -> Result<(String, String), String> {
+        let rules = rules(text);
         let gatekeeper = Gatekeeper::in_memory(rules, 100);
         let found = gatekeeper.callers_in_all_rules(key).map_err(|error| match error {
             CallerError::NoRule(problem) => format!("no rule: {problem}"),
@@ -140,6 +164,22 @@ rules:
         for (key, callers, left_out) in rows {
             assert_eq!(found(RULES, key), Ok((callers.into(), left_out.into())), "{key}");
         }
+    }
+
+    #[test]
+    fn rules_that_are_replaced_meanwhile_change_no_caller() {
+        let clock = Arc::new(ActingClock(Mutex::default()));
+        let gatekeeper = Gatekeeper::new(rules(RULES), MemoryStore::new(100), Arc::clone(&clock));
+        let gatekeeper = Arc::new(gatekeeper);
+        let replaced = Arc::clone(&gatekeeper);
+        let replace = move || {
+            replaced.replace(rules("rules: [{ name: new, key: '{ip}', limits: [1/hour] }]"));
+        };
+        *clock.0.lock().unwrap() = Some(Box::new(replace));
+        let found = gatekeeper.callers_in_all_rules("user=42").unwrap();
+        assert_eq!(gatekeeper.rules().rules().len(), 1);
+        let names: Vec<&str> = found.callers.iter().map(|one| &*one.rule().name).collect();
+        assert_eq!(names, ["api", "login"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod changed_numbers;
+mod converted_waits;
 mod equality;
 mod extreme_changes;
 mod limits;
