@@ -254,6 +254,7 @@ impl RulesFiles<'_, '_> {
             each().flat_map(|(context, root)| overrides::read(context, root, &known)).collect();
         overrides::check_count(&overrides);
         overrides::check_duplicates(&overrides);
+        overrides::check_users(&overrides, &settings.identify);
         // Errors in `user` were reported at their place.
         let identify = self.only_section("identify").map(|(_, node)| node);
         let unread =

@@ -78,11 +78,20 @@ pub fn shown_key_text(key: &KeyBuf, identify: &Identify) -> String {
 /// place, and is replaced as well.
 pub fn shown_typed_key(key: &KeyBuf, identify: &Identify) -> KeyBuf {
     let hidden = HiddenCredentials(identify);
-    key.parts().fold(KeyBuf::new(), |shown, (name, value)| {
-        let is_raw = name == "user" && identify.users_are_api_keys() && !is_hashed(value);
+    key.parts().fold(KeyBuf::new(), |shown, part @ (name, value)| {
+        let is_raw = is_unhashed_user(part, identify);
         let value = if is_raw { HIDDEN.into() } else { hidden.part_text(name, value) };
         shown.with(name, &value)
     })
+}
+
+/// Returns true if users are identified by their API keys and the key has a user that is no hash of one.
+pub(crate) fn has_unhashed_user(key: &KeyBuf, identify: &Identify) -> bool {
+    key.parts().any(|part| is_unhashed_user(part, identify))
+}
+
+fn is_unhashed_user((name, value): (&str, &str), identify: &Identify) -> bool {
+    name == "user" && identify.users_are_api_keys() && !is_hashed(value)
 }
 
 /// A header value without its query, if the header has a URL; other values are unchanged.

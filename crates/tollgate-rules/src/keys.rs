@@ -13,13 +13,13 @@ use tollgate::{
 };
 
 use crate::compile::read_overrides;
+use crate::credentials::has_unhashed_user;
 use crate::descriptors::Unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::gatekeeper::{
     Gatekeeper, InfallibleStore, RUN_TIME_OVERRIDES_MAX, RulesVersion, SHADOW_BLOCK,
     SHADOW_REFUSALS,
 };
-use crate::identify::api_key::is_hashed;
 use crate::import::ImportedAllowance;
 use crate::key_template::key_text;
 use crate::limit_spec::RuleLimit;
@@ -423,9 +423,7 @@ impl<S: InfallibleStore, C: Clock> Caller<'_, S, C> {
     /// Returns true if users are identified by their API key and the key has a user that is no hash of one: only a
     /// check that states its user can mean it.
     pub fn names_unhashed_user(&self) -> bool {
-        let by_api_key = self.rules.settings().identify.users_are_api_keys();
-        let user = self.key.parts().find(|(name, _)| *name == "user");
-        by_api_key && user.is_some_and(|(_, user)| !is_hashed(user))
+        has_unhashed_user(&self.key, &self.rules.settings().identify)
     }
 
     /// The limits of callers without a tier, then of each tier that counts on its own.

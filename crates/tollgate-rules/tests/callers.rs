@@ -216,6 +216,26 @@ fn raw_keys_in_the_table_of_users_are_warned_of() {
 }
 
 #[test]
+fn an_override_of_a_raw_key_in_place_of_its_user_is_warned_of() {
+    let rules = |key: &str| {
+        format!(
+            "identify: {{ user: {{ api_key: {{ header: x-api-key }} }} }}
+rules: [{{ name: usr, key: '{{user}}', limits: [5/hour] }}]
+overrides: [{{ rule: usr, key: '{key}', limits: [9/hour] }}]
+"
+        )
+    };
+    for right in ["rawkey4", "api_key=rawkey4", "user=sha256:ba7816bf8f01cfea414140de5dae2223"] {
+        assert_eq!(warnings(&rules(right)), "", "{right}");
+    }
+    let told = warnings(&rules("user=rawkey3"));
+    assert!(told.contains("the user of this override is no hash"), "{told}");
+    assert!(told.contains("rules.yaml:3:31") && told.contains("write `api_key="), "{told}");
+    let named = rules("user=rawkey3").replace("api_key: { header: x-api-key }", "header: x-user");
+    assert_eq!(warnings(&named), "");
+}
+
+#[test]
 fn raw_keys_that_are_exempt_or_matched_are_warned_of() {
     const HASH: &str = "'sha256:ba7816bf8f01cfea414140de5dae2223'";
     let rules = |exempt: &str, first: &str, second: &str| {

@@ -401,3 +401,37 @@ fn a_star_in_a_plain_text_is_told_from_a_pattern() {
         assert_eq!(warnings(fine), [], "{fine}");
     }
 }
+
+#[test]
+fn quotes_of_word_processors_are_letters_where_a_text_is_free() {
+    let rule = |limits: &str, rest: &str| {
+        format!("rules:\n  - {{ name: api, key: '{{ip}}', limits: {limits} }}{rest}\n")
+    };
+    for body in ["« Trop de requêtes »", "“Too many”", "„Zu viele“", "’t is te veel", "“Trop", "«»"]
+    {
+        let text = rule("[5/minute], refusal: { body: BODY }", "").replace("BODY", body);
+        let found = diagnostics(&text);
+        assert!(found.is_empty(), "{body}: {found:?}");
+    }
+    // A rule, the line and column of the mistake, and part of the message
+    let bracket = "this bracket is closed by one of another kind";
+    let quote = "is not a quote that YAML knows";
+    let rows = [
+        (rule("[5/minute }", "   # the caller’s limit"), (2, 39), bracket),
+        (rule("[5/minute }", "   # “{user}”"), (2, 39), bracket),
+        (rule("[{ rate: 5/minute, name: “a” ]", ""), (2, 40), bracket),
+        (rule("[{ rate: 5/minute, name: '“{a}”' ]", ""), (2, 40), bracket),
+        (rule("[“5/minute”]", ""), (2, 40), quote),
+        (rule("[{ rate: “5/minute” }]", ""), (2, 48), quote),
+        (rule("[5/minute]", "").replace("name: api", "name: “api”"), (2, 13), quote),
+        (rule("[5/minute]", "").replace("name:", "“name”:"), (2, 7), quote),
+        (rule("[5/minute]", "").replace("'{ip}'", "“{ip}:{path}”"), (2, 23), quote),
+    ];
+    for (text, (line, column), message) in rows {
+        let found = diagnostics(&text);
+        let [one] = &found[..] else { panic!("{text}: {found:?}") };
+        let span = one.span().expect("a place");
+        assert!(one.message.contains(message), "{text}: {one}");
+        assert_eq!((span.line, span.column), (line, column), "{text}: {one}");
+    }
+}

@@ -286,7 +286,7 @@ impl Limit {
             Some(ticks) => ticks.div_ceil(per_micro),
             None => {
                 let whole = (ticks / per_micro).saturating_mul(to.unit.into());
-                whole.saturating_add(fraction_of(to.unit, ticks % per_micro, per_micro).into())
+                whole.saturating_add(fraction_of(to.unit, ticks % per_micro, per_micro))
             }
         };
         Wait::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use tollgate::Micros;
 
 use crate::Problem;
+use crate::credentials::has_unhashed_user;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::identify::Identify;
 use crate::rule::Rule;
@@ -90,6 +91,17 @@ pub(super) fn check_count(overrides: &[WrittenOverride<'_>]) {
         let problem = Problem::new(format!("there are more than {MAX_OVERRIDES} overrides"))
             .hint("give the callers a tier with limits of its own, in place of one override each");
         written.context.error(written.span, problem);
+    }
+}
+
+/// Warns of raw API keys in place of users. The message repeats none, because warnings are logged.
+pub(super) fn check_users(overrides: &[WrittenOverride<'_>], identify: &Identify) {
+    let is_raw = |one: &&WrittenOverride<'_>| has_unhashed_user(&one.replacement.key, identify);
+    for written in overrides.iter().filter(is_raw) {
+        let problem =
+            "users are the hashes of their API keys, and the user of this override is no hash";
+        let hint = "write `api_key=` and the key, or `user=` and the hash that `keys show` prints, `sha256:…`";
+        written.context.warn(written.span, Problem::new(problem).hint(hint));
     }
 }
 

@@ -17,6 +17,10 @@ use crate::source::Source;
 /// table.
 const LINEAR_SEARCH_MAX: usize = 16;
 
+/// Fields whose values are no free text: quotes of a word processor around them are a mistake.
+const FIELDS_WITHOUT_QUOTES: [&str; 8] =
+    ["algorithm", "key", "limits", "mode", "name", "path", "rate", "rule"];
+
 /// Something that ends the reading.
 type FatalDiagnostic = Box<Diagnostic>;
 
@@ -324,15 +328,35 @@ impl<'a> YamlBuilder<'a> {
         }
     }
 
-    /// The value of a text. Without the quotes of a word processor, so that these are the only mistake that is reported.
+    /// The value of a text. Without the quotes of a word processor, where only a mistake has them, so that they are the only
+    /// one that is reported.
     fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> YamlValue {
-        let quote = text.chars().next().filter(|first| TYPOGRAPHIC_QUOTES.contains(first));
-        match quote.filter(|_| style == ScalarStyle::Plain) {
-            Some(quote) => {
-                self.error(span, not_a_quote(quote));
+        let mut ends = text.chars();
+        match (ends.next(), ends.next_back()) {
+            (Some(first), Some(last))
+                if style == ScalarStyle::Plain
+                    && [first, last].iter().all(|end| TYPOGRAPHIC_QUOTES.contains(end))
+                    && self.expects_word() =>
+            {
+                self.error(span, not_a_quote(first));
                 YamlValue::Quoted(text.trim_matches(TYPOGRAPHIC_QUOTES).into())
             }
-            None => scalar(text, style),
+            _ => scalar(text, style),
+        }
+    }
+
+    /// Returns true if the next text is the name of a field, or its value is in a form of its own, such as a key or a rate.
+    /// Others may be words of any language, and their quotes are meant.
+    fn expects_word(&self) -> bool {
+        let maps =
+            self.open.iter().rev().enumerate().find_map(|(above, open)| match &open.content {
+                OpenContent::List(_) => None,
+                OpenContent::Map { key, .. } => Some((above, key)),
+            });
+        match maps {
+            Some((_, Some((key, _)))) => FIELDS_WITHOUT_QUOTES.contains(&&**key),
+            Some((above, None)) => above == 0,
+            None => false,
         }
     }
 

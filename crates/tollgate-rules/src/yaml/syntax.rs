@@ -190,12 +190,44 @@ pub(super) fn not_a_quote(quote: char) -> Problem {
         .hint("write the quotes of a keyboard, `\"` or `'`")
 }
 
-/// The first quote of a word processor on the line, and where it stands.
+/// The first value on the line that is in the quotes of a word processor and has characters of YAML inside: its first quote,
+/// and where it stands. Texts in real quotes and comments are passed over.
 fn typographic_quote(text: &str, place: Span) -> Option<(char, usize)> {
     let start = line_start(text, place.start);
     let line = text[start..].lines().next()?;
-    let at = line.find(TYPOGRAPHIC_QUOTES)?;
-    Some((line[at..].chars().next()?, start + at))
+    let mut open = None;
+    let (mut before, mut begins_value) = (' ', true);
+    for (at, c) in line.char_indices() {
+        match open {
+            Some(quote) if c == quote => open = None,
+            Some(_) => {}
+            None if c == '#' && before.is_whitespace() => return None,
+            None if begins_value && matches!(c, '"' | '\'') => open = Some(c),
+            None if begins_value && TYPOGRAPHIC_QUOTES.contains(&c) => {
+                let inside = &line[at + c.len_utf8()..];
+                let end = inside.find(|end| closes(c, end));
+                if end.is_some_and(|end| has_syntax(&inside[..end])) {
+                    return Some((c, start + at));
+                }
+            }
+            None => {}
+        }
+        begins_value =
+            c.is_whitespace() && begins_value || matches!(c, ':' | ',' | '[' | '{' | '-');
+        before = c;
+    }
+    None
+}
+
+/// Returns true if a quote of a word processor may end what another one began; an apostrophe ends no double quotes.
+fn closes(open: char, end: char) -> bool {
+    let is_single = |quote: char| matches!(quote, '‘' | '’');
+    TYPOGRAPHIC_QUOTES.contains(&end) && is_single(open) == is_single(end)
+}
+
+/// Returns true if a text has characters that are more than letters to YAML.
+fn has_syntax(text: &str) -> bool {
+    text.contains(['{', '}', '[', ']', ',']) || text.contains(": ")
 }
 
 /// A value such as `{user}:{path}` that should be in quotes, and where it begins: the parser fails behind the first brace
