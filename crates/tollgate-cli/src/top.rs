@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{KeyBuf, Micros};
-use tollgate_rules::Identify;
-use tollgate_rules::credentials::shown_key_text;
+use tollgate_rules::credentials::shown_typed_key;
 use tollgate_rules::stripes::Stripes;
+use tollgate_rules::{Identify, key_text};
 
 use crate::key_names::KeyNames;
 use heavy_hitters::{CallerHasher, HeavyHitterSketch};
@@ -191,7 +191,7 @@ impl TopCallers {
             true => name.key.append(key),
             false => {
                 let hash = self.names.hash(key);
-                let text = shorten_key(&shown_key_text(key, identify), &hash);
+                let text = shorten_key(&shown_text(key, identify), &hash);
                 name.cut = Some(Box::new((text, hash)));
             }
         }
@@ -284,9 +284,14 @@ impl TopCallers {
     fn key_and_hash(&self, name: &TopCallerName, identify: &Identify) -> (String, String) {
         match &name.cut {
             Some(cut) => (**cut).clone(),
-            None => (shown_key_text(&name.key, identify), self.names.hash(&name.key)),
+            None => (shown_text(&name.key, identify), self.names.hash(&name.key)),
         }
     }
+}
+
+/// A key as text, without credentials: a user that a check stated may be an API key that was sent in its place.
+fn shown_text(key: &KeyBuf, identify: &Identify) -> String {
+    key_text(&shown_typed_key(key, identify))
 }
 
 /// The minutes since the epoch.

@@ -91,6 +91,7 @@ impl ControlPlane {
             entry["rule"] = (*other.rule).into();
             let shown = shown_typed_key(&other.key, &rules.settings().identify);
             entry["key"] = key_text(&shown).into();
+            entry["hash"] = self.names.hash(&other.key).into();
             // An override set at run time stays when its rule is removed, in case the rule comes back.
             let rule = by_name.get(&*other.rule).copied();
             entry["applies"] = rule.is_some_and(|rule| applies(rules, rule, other)).into();

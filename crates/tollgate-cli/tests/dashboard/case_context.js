@@ -19,7 +19,7 @@ class CaseContext {
   /**
    * `servers` are addresses: the listeners `admin`, `http` and `gateway` of one, and the admin
    * listeners `guarded` of another, which wants `token` and decides at `guarded_http`, and `restarted` of one that a case may restart; `busy` has the listeners of one with many rules,
-   * and `by_api_key` is the admin listener of one whose users are identified by their API keys.
+   * and `by_api_key` is the admin listener of one whose users are identified by their API keys, which decides at `by_api_key_http`.
    */
   constructor(browser, servers) {
     Object.assign(this, { browser, servers, ask: askTest });

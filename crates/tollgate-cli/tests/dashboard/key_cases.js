@@ -143,4 +143,38 @@ module.exports = {
     await other.getByText("Nothing was refused").or(other.locator("tbody a.caller").first()).first().waitFor();
     assert.equal(await other.locator(".api-key-hint").innerText(), "");
   },
+
+  async "a caller whose key is not shown is found, blocked in all rules and reset by the key that was entered"(test) {
+    const address = test.servers.by_api_key;
+    await test.check({ path: "/api", user: "raw-user-1" }, 1, test.servers.by_api_key_http);
+    const page = await test.open("#/keys", { address });
+    const rows = [
+      ["sessions", "raw-session-1", "header.x-session-id=(not shown)", "7 of 7", "sessions", "header.x-session-id=raw-session-1"],
+      ["sessions", "header.x-session-id=raw-session-2", "header.x-session-id=(not shown)", "7 of 7", "sessions", "raw-session-2"],
+      ["api", "user=raw-user-1", "user=(not shown)", "4 of 5", "api, login", "user=raw-user-1"],
+    ];
+    for (const [rule, key, shown, left, rules, same] of rows) {
+      await page.getByLabel("Rule", { exact: true }).fill(rule);
+      await page.getByLabel("Key", { exact: true }).fill(key);
+      await page.getByRole("button", { name: "Show", exact: true }).click();
+      await page.locator("h2", { hasText: `${rule} ${shown}` }).waitFor();
+      await page.getByText(left).waitFor();
+      await act(page, "Block in all rules…", "Block in all rules", ["For how long", "2h"], new RegExp(`Blocked under ${rules}\\.`));
+      const state = async () => (await fetch(`${address}/api/keys/${rule}/${encodeURIComponent(same)}`)).json();
+      assert.ok((await state()).blocked_for_ms > 7_000_000, key);
+      await act(page, "Lift blocks in all rules…", "Lift blocks", null, new RegExp(`Not blocked any more under ${rules}\\.`));
+      await act(page, "Block…", "Block", ["For how long", "2h"], /Blocked for 2 h/);
+      await act(page, "Reset…", "Reset", null, /all limits are full/);
+      assert.equal((await state()).blocked_for_ms, null, key);
+      const seen = await page.evaluate(() => [location.href, document.body.innerText, document.getElementById("key-key").value].join(" "));
+      assert.ok(!seen.includes("raw-"), seen);
+    }
+    await test.picture(page, "key-not-shown");
+    // The lists show such a user in the same way, and lead nowhere.
+    const { top } = await (await fetch(`${address}/api/top?n=100`)).json();
+    assert.ok(top.some((one) => one.key === "user=(not shown)") && !JSON.stringify(top).includes("raw-"));
+    const lists = await test.open("#/overview", { address });
+    await lists.locator("tbody", { hasText: "user=(not shown)" }).first().waitFor();
+    assert.equal(await lists.locator("a.caller", { hasText: "(not shown)" }).count(), 0);
+  },
 };

@@ -64,6 +64,7 @@ rules:
   - { name: api, match: { path: /api }, key: '{user|ip}', limits: [5/hour burst 5] }
   - { name: login, match: { path: /login }, key: '{user}', limits: [100/hour burst 100] }
   - { name: export, match: { path: '/export/{*rest}' }, key: '{user}:{path}', limits: [10/hour burst 10] }
+  - { name: sessions, match: { path: /sessions }, key: '{header.x-session-id}', limits: [7/hour burst 7] }
 ";
     file(folder, "api-keys.yaml", rules)
 }
@@ -107,6 +108,7 @@ fn cases_pass_in_chromium() {
         },
         "restarted": format!("http://{}", first.admin()),
         "by_api_key": format!("http://{}", by_api_key.admin()),
+        "by_api_key_http": format!("http://{}", by_api_key.http()),
         "token": TOKEN,
     });
     let mut restarted = Some(first);

@@ -164,6 +164,12 @@ overrides:
     let shown = server.admin_get("/api/keys/api/user=typed-secret", &[]);
     assert_eq!((shown.status, &shown.json()["key"]), (200, &"user=(not shown)".into()));
     assert!(!shown.body.contains("typed-secret"), "{shown:?}");
+    // Overrides are told apart by their hashes, which are those of logs.
+    assert_eq!(overrides[0]["hash"], shown.json()["hash"]);
+    assert_ne!(overrides[0]["hash"], overrides[1]["hash"]);
+    let top = server.admin_get("/api/top", &[]);
+    assert_eq!(top.json()["top"][0]["key"], "user=(not shown)", "{top:?}");
+    assert!(!top.body.contains("typed-secret"), "{top:?}");
 }
 
 #[test]

@@ -4,6 +4,14 @@ const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 export const DASH = "–";
 
+/** Stands for a value that the server does not show. */
+const HIDDEN = "(not shown)";
+
+/** Returns true if a key has a value that is not shown, so that it names no caller. */
+export function isHidden(key) {
+  return String(key).includes(HIDDEN);
+}
+
 /** A whole number with separators: 12,345. */
 export function count(number) {
   return isNumber(number) ? WHOLE.format(number) : DASH;

@@ -4,7 +4,7 @@
 import { keyPath, post, remove } from "./api.js";
 import { el, field } from "./dom.js";
 import { ask } from "./dialog.js";
-import { millis, plural, zone } from "./format.js";
+import { isHidden, millis, plural, zone } from "./format.js";
 
 /** What servers that share a store say about a change. */
 const SHARED = {
@@ -25,17 +25,31 @@ const ACTIONS = [
 /** Questions about the caller in all rules. A key without a fact, that of all callers together, is in no other rule. */
 const ACTIONS_IN_ALL_RULES = [["Block in all rules…", blockEverywhereQuestion], ["Lift blocks in all rules…", liftEverywhereQuestion]];
 
-/** Buttons for a caller. `caller()` is its state as last seen; `done(text, state)` gets the result, with the new state if the response has it. */
+/** Buttons for the caller of a key as it was written. `caller()` is its state as last seen; `done(text, state)` gets the result, with the
+ * new state if the response has it. */
 export function actionsFor(rule, key, caller, done) {
   const path = keyPath(rule, key);
   const button = ([name, question], result) => el("button", { type: "button", onclick: async () => {
-    const { told: sentence, ...rest } = question(path, `${rule} ${key}`, caller());
+    const now = caller();
+    const whom = `${rule} ${isHidden(now.key) ? now.key : key}`;
+    const { told: sentence, ...rest } = question(path, whom, { ...now, parts: partsOf(now.parts ?? [], key) });
     const told = await ask(rest);
     if (told) done(`${sentence(told)}${SHARED[told.shared] ?? ""} The change is in the server's log.`, result(told));
   } }, name);
   // Servers that are older than the page tell no parts.
-  const everywhere = caller().parts?.length > 0 ? ACTIONS_IN_ALL_RULES : [];
+  const everywhere = partsOf(caller().parts ?? [], key).length > 0 ? ACTIONS_IN_ALL_RULES : [];
   return [...ACTIONS.map((one) => button(one, (told) => told)), ...everywhere.map((one) => button(one, () => null))];
+}
+
+/** The parts of a key, as they are shown and as the server takes them: a part that is not shown as it was written in the key. */
+function partsOf(parts, key) {
+  const texts = parts.length === 1 ? [key.trimStart().replaceAll(",", "%2C")] : key.split(",").map((text) => text.trimStart());
+  return parts.flatMap((shown, at) => {
+    if (!isHidden(shown)) return [{ shown, text: shown }];
+    const name = shown.slice(0, shown.indexOf("=") + 1);
+    const text = texts[at] ?? "";
+    return text === "" || isHidden(text) ? [] : [{ shown, text: text.startsWith(name) ? text : `${name}${text}` }];
+  });
 }
 
 function resetQuestion(path, whom) {
@@ -115,7 +129,7 @@ function blockEverywhereQuestion(path, whom, { parts }) {
   const time = el("input", { id: "block-all-time", value: "15m", required: true, autocomplete: "off" });
   return {
     title: "Block in all rules?", danger: true, confirm: "Block in all rules",
-    text: `All requests of ${parts.length > 1 ? "the caller" : parts[0]} are refused under every rule that counts by this fact alone. Rules that are added later do not have the block.`,
+    text: `All requests of ${parts.length > 1 ? "the caller" : parts[0].shown} are refused under every rule that counts by this fact alone. Rules that are added later do not have the block.`,
     inputs: [...inputs, field("For how long", time, "30s, 15m, 2h, 7d. A longer block that exists already stays.")],
     action: () => post(keyPath("*", part()), { block: time.value.trim() }),
     told: (told) => `Blocked under ${named(told.blocked)}.${leftOut(told.skipped)}`,
@@ -126,7 +140,7 @@ function liftEverywhereQuestion(path, whom, { parts }) {
   const [part, inputs] = partInput(parts);
   return {
     title: "Lift the blocks in all rules?", confirm: "Lift blocks",
-    text: `Requests of ${parts.length > 1 ? "the caller" : parts[0]} are decided by the limits again, under every rule that counts by this fact alone.`,
+    text: `Requests of ${parts.length > 1 ? "the caller" : parts[0].shown} are decided by the limits again, under every rule that counts by this fact alone.`,
     inputs,
     action: () => post(keyPath("*", part()), { block: null }),
     told: (told) => `${told.unblocked.length > 0 ? `Not blocked any more under ${named(told.unblocked)}` : "Not blocked under any rule"}.${leftOut(told.skipped)}`,
@@ -135,8 +149,8 @@ function liftEverywhereQuestion(path, whom, { parts }) {
 
 /** The part of the key that other rules count by, and the inputs that choose it if there are several. */
 function partInput(parts) {
-  if (parts.length === 1) return [() => parts[0], []];
-  const select = el("select", { id: "part-in-all-rules" }, parts.map((part) => el("option", { value: part }, part)));
+  if (parts.length === 1) return [() => parts[0].text, []];
+  const select = el("select", { id: "part-in-all-rules" }, parts.map(({ shown, text }) => el("option", { value: text }, shown)));
   return [() => select.value, [field("Caller", select, "The key has several parts; other rules count by one of them.")]];
 }
 

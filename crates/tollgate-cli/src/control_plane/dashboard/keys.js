@@ -3,7 +3,7 @@
 import { get, keyPath, query } from "./api.js";
 import { bar } from "./charts.js";
 import { badge, el, field, pairs, problem, replace, setText, table } from "./dom.js";
-import { DASH, count, millis, moment, words } from "./format.js";
+import { DASH, count, isHidden, millis, moment, words } from "./format.js";
 import { actionsFor } from "./key_actions.js";
 import { callerLink, ruleInput } from "./links.js";
 import { drawer, live, nothingRefused, poll } from "./live.js";
@@ -21,10 +21,11 @@ export function showKeys(main, parameters, signal) {
   rules.required = true;
   const keys = el("input", { id: "key-key", value: key, required: true, autocomplete: "off", spellcheck: "false" });
   const place = el("div", { class: "card" });
+  const part = partOfView(signal);
   const apiKeys = el("span", { class: "api-key-hint" });
   const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
     event.preventDefault();
-    find(place, rules.value.trim(), keys.value, signal);
+    find(place, rules.value.trim(), keys, part());
   } }, el("div", { class: "bar-of-controls" },
     field("Rule", rules), field("Key", keys), el("button", { class: "primary" }, "Show")),
   el("p", { class: "hint" }, "A key is written as in the lists: user=42, ip=192.0.2.1, or user=42,path=/export for one of several parts. ",
@@ -33,8 +34,18 @@ export function showKeys(main, parameters, signal) {
   hint();
   live.on("status", hint, signal);
   replace(main, el("div", { class: "head" }, el("h1", {}, "Keys")), form, place);
-  if (rule && key) showCaller(place, rule, key, signal);
-  else propose(place, signal);
+  if (rule && key) showCaller(place, { rule, key }, key, part());
+  else propose(place, part());
+}
+
+/** Makes signals for what is shown in one place: each ends the one before it, and all end with the view. */
+function partOfView(signal) {
+  let shown = new AbortController();
+  return () => {
+    shown.abort();
+    shown = new AbortController();
+    return AbortSignal.any([signal, shown.signal]);
+  };
 }
 
 function usersAreApiKeys() {
@@ -42,8 +53,9 @@ function usersAreApiKeys() {
 }
 
 /** Shows a caller. The server is asked for its normal form first: an API key becomes its hash before it is in an address, which
- * the browser remembers. */
-async function find(place, rule, key, signal) {
+ * the browser remembers. A key that is not shown gets no address. */
+async function find(place, rule, input, signal) {
+  const key = input.value;
   let found = { rule, key };
   try {
     found = await get(keyPath(rule, key), { signal });
@@ -54,6 +66,11 @@ async function find(place, rule, key, signal) {
       replace(place, problem(error));
       return;
     }
+  }
+  if (isHidden(found.key)) {
+    input.value = "";
+    showCaller(place, found, key, signal);
+    return;
   }
   const wanted = `#/keys${query({ rule: found.rule, key: found.key })}`;
   if (wanted === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
@@ -70,19 +87,22 @@ function propose(place, signal) {
   }, 10000, signal);
 }
 
-function showCaller(place, rule, key, signal) {
+/** Shows the caller of a key; `shown` is the key as the page shows it. */
+function showCaller(place, { rule, key: shown }, key, signal) {
   place.removeAttribute("class");
   place.className = "card";
   const answer = el("div", { role: "status" });
   const state = el("div", { class: "card-part" });
   const actions = el("div", { class: "buttons" });
-  const heading = el("h2", {}, rule, " ", el("span", { class: "mono" }, key));
+  const name = el("span", { class: "mono" }, shown);
+  const heading = el("h2", {}, rule, " ", name);
   replace(place, heading, answer, state, actions);
   let caller = null;
   let at = 0;
   const show = (told) => {
     caller = told;
     at = performance.now();
+    if (isHidden(told.key)) setText(name, told.key);
     draw();
   };
   const draw = drawer(() => caller && drawCaller(state, caller, performance.now() - at), signal);

@@ -3,13 +3,16 @@
 
 import { get, query } from "./api.js";
 import { el, replace } from "./dom.js";
+import { isHidden } from "./format.js";
 
 /** Names that are proposed at once. */
 const PROPOSALS = 20;
 
-/** A link to the state of a caller: rule and key. Some refusals are not those of one caller under one rule. */
+/** A link to the state of a caller: rule and key. Some refusals are not those of one caller under one rule, and a key that is
+ * not shown leads nowhere. */
 export function callerLink(rule, key) {
   if (!rule || !key) return el("span", {}, rule ?? "–");
+  if (isHidden(key)) return el("span", {}, el("b", {}, rule), " ", el("span", { class: "mono" }, key));
   return el("a", { class: "caller", href: `#/keys${query({ rule, key })}` }, el("b", {}, rule), " ", el("span", { class: "mono" }, key));
 }
 
