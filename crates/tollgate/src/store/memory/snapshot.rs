@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::sliding_window_log::{MAX_ENTRIES, SlidingLogEntries, SlidingLogEntry};
-use crate::algorithm::token_bucket::ExcessUnits;
+use crate::algorithm::token_bucket::{ExcessUnits, UsageUnit};
 use crate::algorithm::{Algorithm, LimitStateKind, State, Strategy, sliding_window_log};
 use crate::limit::calendar::RestoredCalendar;
 use crate::limit::{Align, Calendar, CalendarUnit, Limit, OnChange, Precision};
@@ -357,14 +357,27 @@ impl SnapshotWriter {
     }
 }
 
+/// The units with this number in a format. Some programs wrote excess in the plain format: 1 for ticks, 2 for microseconds.
+fn excess_units(version: u64, number: u32) -> Option<ExcessUnits> {
+    let both = |unit| Some(ExcessUnits { debt: unit, excess: unit });
+    match (version, number) {
+        (PLAIN_VERSION, 1) => both(UsageUnit::Ticks),
+        (PLAIN_VERSION, 2) => both(UsageUnit::Micros),
+        _ => ExcessUnits::of_number(number),
+    }
+}
+
 /// Reads numbers from the front; every read fails if there are no more bytes.
-struct SnapshotReader<'a>(&'a [u8]);
+struct SnapshotReader<'a> {
+    rest: &'a [u8],
+    version: u64,
+}
 
 impl<'a> SnapshotReader<'a> {
     /// Checks magic, version and checksum before anything else is read.
     fn open(bytes: &'a [u8]) -> Result<SnapshotReader<'a>, SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
-        let version = SnapshotReader(rest).number()?;
+        let version = SnapshotReader { rest, version: 0 }.number()?;
         if ![PLAIN_VERSION, EXCESS_VERSION].contains(&version) {
             return Err(SnapshotError::Version(version));
         }
@@ -372,12 +385,13 @@ impl<'a> SnapshotReader<'a> {
         if u64::from_le_bytes(*sum) != checksum(body) {
             return Err(SnapshotError::Damaged("the checksum does not match"));
         }
-        Ok(SnapshotReader(body.get(MAGIC.len() + 8..).ok_or(SnapshotError::Damaged("cut off"))?))
+        let rest = body.get(MAGIC.len() + 8..).ok_or(SnapshotError::Damaged("cut off"))?;
+        Ok(SnapshotReader { rest, version })
     }
 
     fn bytes(&mut self, count: u64) -> Result<&'a [u8], SnapshotError> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let taken = self.0.split_off(..count.min(self.0.len())).unwrap_or_default();
+        let taken = self.rest.split_off(..count.min(self.rest.len())).unwrap_or_default();
         if taken.len() < count { Err(SnapshotError::Damaged("cut off")) } else { Ok(taken) }
     }
 
@@ -465,7 +479,7 @@ impl<'a> SnapshotReader<'a> {
             0 => *tag,
             number => {
                 let is_bucket = limit.algorithm().is_bucket();
-                let units = ExcessUnits::of_number(number).filter(|_| is_bucket);
+                let units = excess_units(self.version, number).filter(|_| is_bucket);
                 let unknown = SnapshotError::Damaged("an excess in unknown units");
                 SlotRecord::tag_with_excess(*tag, units.ok_or(unknown)?)
             }
@@ -522,7 +536,7 @@ impl<'a> SnapshotReader<'a> {
     }
 
     fn end(self) -> Result<(), SnapshotError> {
-        if self.0.is_empty() {
+        if self.rest.is_empty() {
             Ok(())
         } else {
             Err(SnapshotError::Damaged("more than it should hold"))

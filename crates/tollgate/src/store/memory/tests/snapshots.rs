@@ -124,3 +124,33 @@ fn only_a_state_with_excess_needs_the_newer_format() {
         assert_eq!(format(&store.to_bytes(at(900))), 2, "{narrow}");
     }
 }
+
+/// Would catch: a file of a program that wrote excess in the plain format, refused as damaged.
+#[test]
+fn excess_in_the_plain_format_is_read() {
+    let built = |units: u64| built(Limit::per_day(units).burst(units).name("narrowed"));
+    let (wide, narrow) = (built(100), built(20));
+    // A tick of the narrow limit is a microsecond.
+    assert_eq!(narrow.drain(), 1);
+    let store = MemoryStore::new(10_000);
+    assert!(store.decide_one(&Check::new(&wide, "a").cost(60), at(700)).allowed());
+    let _ = take(&store, &narrow, "a", at(700));
+    let bytes = store.to_bytes(at(700));
+    // Behind the units of the only state: mark, debt, excess, the ends of three tables, the checksum.
+    let (end, units) = (bytes.len() - 8, bytes.len() - 7 * 8 - 4);
+    assert_eq!(bytes[units..units + 4], [4, 0, 0, 0]);
+    for number in [1, 2] {
+        let mut older = bytes.clone();
+        (older[8], older[units]) = (2, number);
+        let sum = crate::hash::public_hash(&[&older[..end]]);
+        older[end..].copy_from_slice(&sum.to_le_bytes());
+        let (restored, report) = MemoryStore::new(10_000).restore(&older, at(700)).unwrap();
+        assert_eq!(report.keys, 1, "{number}");
+        for limit in [&wide, &narrow] {
+            let left = |store: &MemoryStore| {
+                store.decide_one(&Check::new(limit, "a").cost(0), at(900)).remaining()
+            };
+            assert_eq!(left(&restored), left(&store), "{number} {limit}");
+        }
+    }
+}
