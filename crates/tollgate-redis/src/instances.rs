@@ -67,6 +67,15 @@ pub trait InstanceSink: Send + Sync + 'static {
     fn rules_changed(&self, rules: Option<SharedRules>);
 }
 
+/// The sink of a store that is only watched.
+struct NoChanges;
+
+impl InstanceSink for NoChanges {
+    fn live_instances(&self, _: u32) {}
+    fn overrides_changed(&self, _: Vec<SharedOverride>) {}
+    fn rules_changed(&self, _: Option<SharedRules>) {}
+}
+
 /// An override that holds for all instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedOverride {
@@ -175,6 +184,23 @@ impl InstanceChannel {
         sink: Arc<dyn InstanceSink>,
         clock: impl Clock + 'static,
     ) -> InstanceChannel {
+        InstanceChannel::spawn(link, (prefix, secret), (blocks, sink), clock, Some(random()))
+    }
+
+    /// Begins to watch a store for data that it loses, on the runtime that this is called on. This server is no
+    /// instance there: nothing is told, and nothing is heard.
+    pub(crate) fn watch(link: Link, prefix: &str, clock: impl Clock + 'static) -> InstanceChannel {
+        let nothing = (Arc::default(), Arc::new(NoChanges) as Arc<dyn InstanceSink>);
+        InstanceChannel::spawn(link, (prefix, None), nothing, clock, None)
+    }
+
+    fn spawn(
+        link: Link,
+        (prefix, secret): (&str, Option<&[u8]>),
+        (blocks, sink): (Arc<Blocks>, Arc<dyn InstanceSink>),
+        clock: impl Clock + 'static,
+        instance_name: Option<String>,
+    ) -> InstanceChannel {
         let zero = AtomicU64::default;
         let shared = Arc::new(ChannelState {
             facts: Mutex::new(FactReplica::new(FactSealer::new(secret, prefix))),
@@ -195,13 +221,8 @@ impl InstanceChannel {
             data_losses: zero(),
         });
         let (keys, seen) = (InstanceKeys::new(prefix), ExchangeState::default());
-        let beat = ExchangeTask {
-            link,
-            keys,
-            instance_name: random(),
-            state: shared.clone(),
-            exchange_state: seen,
-        };
+        let beat =
+            ExchangeTask { link, keys, instance_name, state: shared.clone(), exchange_state: seen };
         let task = AbortOnDropTask::spawn(&Handle::current(), beat.run());
         InstanceChannel { state: shared, _task: Arc::new(task) }
     }
@@ -387,8 +408,8 @@ fn rules_of(fact: &SharedFact) -> Option<SharedRules> {
 struct ExchangeTask {
     link: Link,
     keys: InstanceKeys,
-    /// A name that no other instance has.
-    instance_name: String,
+    /// A name that no other instance has; `None` if this server only watches.
+    instance_name: Option<String>,
     state: Arc<ChannelState>,
     exchange_state: ExchangeState,
 }
@@ -441,7 +462,7 @@ impl ExchangeTask {
             shared.lock_facts().start_over(shared.now());
         }
         let sending = shared.lock_facts().next_request(shared.now());
-        let cmd = exchange::command(&self.keys, &self.instance_name, &random(), &sending);
+        let cmd = exchange::command(&self.keys, self.instance_name.as_deref(), &random(), &sending);
         let reply = self.send_command(cmd).await.and_then(ExchangeReply::read);
         *shared.lock_last_error() = reply.as_ref().err().cloned();
         let outcome = match reply {
@@ -489,8 +510,10 @@ impl ExchangeTask {
 
     /// The others need not wait until they miss this instance.
     async fn announce_leaving(&self) {
-        let leave = RedisCommand::new("ZREM").arg(self.keys.live()).arg(&self.instance_name);
-        let _ = self.send_command(leave).await;
+        if let Some(name) = &self.instance_name {
+            let leave = RedisCommand::new("ZREM").arg(self.keys.live()).arg(name);
+            let _ = self.send_command(leave).await;
+        }
         self.state.progress.send_replace(u64::MAX);
     }
 

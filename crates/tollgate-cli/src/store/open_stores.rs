@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tollgate::{OnFailure, SystemClock};
-use tollgate_redis::instances::{InstanceChannel, InstanceSink, SharedOverride, SharedRules};
+use tollgate_redis::instances::{InstanceChannel, InstanceSink};
 use tollgate_redis::{ErrorClass, TimeSource, stats::Health};
 use tollgate_redis::{
     LinkStats, RedisOptions, RedisStats, RedisStore, SharedStats, SharedStore, StoreUrl,
@@ -48,15 +48,6 @@ pub(crate) struct StoreFigures<'a> {
     pub(crate) values: RedisStats,
     /// Times that the store had lost data that it had at an earlier call.
     pub(crate) data_losses: u64,
-}
-
-/// The sink of a store that only rules name. Nothing is exchanged through it; its data is only watched.
-struct NoChanges;
-
-impl InstanceSink for NoChanges {
-    fn live_instances(&self, _: u32) {}
-    fn overrides_changed(&self, _: Vec<SharedOverride>) {}
-    fn rules_changed(&self, _: Option<SharedRules>) {}
 }
 
 impl StoreFigures<'_> {
@@ -142,8 +133,8 @@ impl OpenStores {
     pub(crate) fn start_control(&self, sink: Arc<dyn InstanceSink>) -> InstanceChannel {
         let _inside = self.runtime.enter();
         for store in self.shared.stores().skip(1) {
-            // The store keeps the channel.
-            drop(store.join_instances(Arc::new(NoChanges), SystemClock));
+            // Rules name it, and no more: it may be the store of other servers.
+            store.watch_data(SystemClock);
         }
         self.first().join_instances(sink, SystemClock)
     }
@@ -164,7 +155,7 @@ impl OpenStores {
             address: place,
             link: store.link_stats(),
             values: store.stats(),
-            data_losses: store.instance_stats().map_or(0, |stats| stats.data_losses),
+            data_losses: store.data_losses(),
         };
         stores.map(figures).collect()
     }

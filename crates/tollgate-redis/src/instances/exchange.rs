@@ -31,10 +31,10 @@ impl InstanceKeys {
 }
 
 /// One call of the script. It goes with its text: four calls a second are not worth a dialogue about
-/// which scripts the store knows.
+/// which scripts the store knows. Who only watches the store has no name, and asks for no facts.
 pub(super) fn command(
     keys: &InstanceKeys,
-    me: &str,
+    me: Option<&str>,
     new_epoch: &str,
     sending: &ExchangeRequest,
 ) -> RedisCommand {
@@ -42,8 +42,13 @@ pub(super) fn command(
     for key in &keys.0 {
         command.push(key);
     }
-    command = command.arg(me).arg(new_epoch).arg(&*sending.epoch).number(sending.seen_version);
-    let bounds = [FactKind::Block.max(), FactKind::Override.max(), RECEIVED_FACTS_MAX, BYTES_MAX];
+    command = command
+        .arg(me.unwrap_or(""))
+        .arg(new_epoch)
+        .arg(&*sending.epoch)
+        .number(sending.seen_version);
+    let received_max = me.map_or(0, |_| RECEIVED_FACTS_MAX);
+    let bounds = [FactKind::Block.max(), FactKind::Override.max(), received_max, BYTES_MAX];
     for bound in bounds {
         command.push_number(bound as u64);
     }
@@ -208,7 +213,7 @@ mod tests {
         };
         let block = || [text("b"), RedisValue::BulkString(vec![1; 16]), text("5,9,+,")];
         let foreign = [text("b"), text("short"), text("5,9,+,")];
-        let broken = [text("o"), RedisValue::BulkString(vec![2; 16]), text("5,9,+,s1,x")];
+        let broken = [text("o"), RedisValue::BulkString(vec![2; 16]), text("5,9,+,s2,x")];
         let changes = [block(), foreign, broken].concat().into_iter().chain([RedisValue::Nil]);
         let changes = changes.collect();
         let read = ExchangeReply::read(reply(vec![RedisValue::Int(2)], changes)).unwrap();

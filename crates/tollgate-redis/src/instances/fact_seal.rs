@@ -1,6 +1,6 @@
 //! Seals of rules and overrides, so that an instance takes them only from instances with its own secret.
 //!
-//! A value in the store begins with its seal: `s1,AUTHORED,TAG,` and then the payload. TAG is an HMAC-SHA-256 over
+//! A value in the store begins with its seal: `s2,AUTHORED,TAG,` and then the payload. TAG is an HMAC-SHA-256 over
 //! everything that the value means: the prefix of the keys, kind and name, whether it was taken back, when it was
 //! decided, when it ends, and the payload. So an entry that is moved, changed, ended or made up has a wrong tag, and
 //! AUTHORED, in microseconds of the store's clock, tells a later version from an earlier one that somebody wrote back
@@ -17,7 +17,10 @@ use super::shared_fact::{FactKind, FactName};
 const KEY_LABEL: &[u8] = b"tollgate: seals of shared changes, 1";
 
 /// The beginning of a sealed payload. No payload begins like this.
-const MARK: &str = "s1,";
+const MARK: &str = "s2,";
+
+/// The beginning of a payload whose seal leaves out the end. Such a value is not one of ours any more.
+const OLD_MARK: &str = "s1,";
 
 /// The seal of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +126,9 @@ impl FactSeal {
     /// Reads the end of a value in the store: its seal, if it has one, and the payload. `until` stands before them.
     /// `None`: the seal cannot be read.
     pub(super) fn split(value: &str, until: u64) -> Option<(Option<FactSeal>, &str)> {
-        let Some(sealed) = value.strip_prefix(MARK) else { return Some((None, value)) };
+        let Some(sealed) = value.strip_prefix(MARK) else {
+            return (!value.starts_with(OLD_MARK)).then_some((None, value));
+        };
         let mut parts = sealed.splitn(3, ',');
         let authored = parts.next()?.parse().ok()?;
         let tag = tag_of(parts.next()?)?;
@@ -240,13 +245,14 @@ mod tests {
         let text = seal.text("a,b\nc");
         assert!(text.len() <= "a,b\nc".len() + 85, "{text}");
         assert_eq!(FactSeal::split(&text, 9_000), Some((Some(seal), "a,b\nc")));
-        assert_eq!(FactSeal::split("{\"rule\":\"s1,\"}", 0), Some((None, "{\"rule\":\"s1,\"}")));
+        assert_eq!(FactSeal::split("{\"rule\":\"s2,\"}", 0), Some((None, "{\"rule\":\"s2,\"}")));
         let digits = "0".repeat(64);
-        for wrong in ["s1,", "s1,5", "s1,5,00,x", "s1,x,,", "s1,-1,,"] {
+        let old = text.replacen("s2,", "s1,", 1);
+        for wrong in ["s2,", "s2,5", "s2,5,00,x", "s2,x,,", "s2,-1,,", &old] {
             assert_eq!(FactSeal::split(wrong, 0), None, "{wrong}");
         }
-        assert_eq!(FactSeal::split(&format!("s1,5,{digits}"), 0), None, "it ends early");
-        assert_eq!(FactSeal::split(&format!("s1,5,{},x", "é".repeat(32)), 0), None);
+        assert_eq!(FactSeal::split(&format!("s2,5,{digits}"), 0), None, "it ends early");
+        assert_eq!(FactSeal::split(&format!("s2,5,{},x", "é".repeat(32)), 0), None);
         assert!(!format!("{sealer:?}").contains("Hmac"), "{sealer:?}");
     }
 }

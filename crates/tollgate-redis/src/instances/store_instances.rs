@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tollgate::{Clock, Key, Micros, Wait};
 use tollgate_shared::blocks::Blocks;
 
-use super::{InstanceChannel, InstanceChannelStats, InstanceSink};
+use super::{InstanceChannel, InstanceSink};
 use crate::options::RedisOptions;
 use crate::store::RedisStore;
 
@@ -17,6 +17,8 @@ pub(crate) struct StoreInstances {
     secret: Option<Box<[u8]>>,
     blocks: Arc<Blocks>,
     channel: OnceLock<InstanceChannel>,
+    /// The watch over data that the store loses, if this instance does not join.
+    pub(super) watch: OnceLock<InstanceChannel>,
 }
 
 impl fmt::Debug for StoreInstances {
@@ -32,6 +34,7 @@ impl StoreInstances {
             secret: options.key_secret.as_deref().map(Into::into),
             blocks: Arc::default(),
             channel: OnceLock::new(),
+            watch: OnceLock::new(),
         }
     }
 }
@@ -44,7 +47,7 @@ impl RedisStore {
         sink: Arc<dyn InstanceSink>,
         clock: impl Clock + 'static,
     ) -> InstanceChannel {
-        let StoreInstances { prefix, secret, blocks, channel: control } = &*self.instances;
+        let StoreInstances { prefix, secret, blocks, channel: control, .. } = &*self.instances;
         let start = || {
             let (link, names) = (self.link.separate_link(), (&**prefix, secret.as_deref()));
             InstanceChannel::start(link, names, blocks.clone(), sink, clock)
@@ -52,9 +55,18 @@ impl RedisStore {
         control.get_or_init(start).clone()
     }
 
-    /// Figures about the exchange with the other instances; `None` if this instance has not joined them.
-    pub fn instance_stats(&self) -> Option<InstanceChannelStats> {
-        self.instances.channel.get().map(InstanceChannel::stats)
+    /// Starts to watch for data that this store loses, on the runtime it is called on, without joining the instances on
+    /// it: they do not share their limits with this one, and hear nothing of it.
+    pub fn watch_data(&self, clock: impl Clock + 'static) {
+        let StoreInstances { prefix, watch, .. } = &*self.instances;
+        watch.get_or_init(|| InstanceChannel::watch(self.link.separate_link(), prefix, clock));
+    }
+
+    /// Times that the store had lost data that it had at an earlier call; 0 if this instance has neither joined nor
+    /// watches.
+    pub fn data_losses(&self) -> u64 {
+        let StoreInstances { channel, watch, .. } = &*self.instances;
+        channel.get().or(watch.get()).map_or(0, |channel| channel.stats().data_losses)
     }
 
     /// Blocks a key until an instant: in this process at once and, if it has joined the instances,

@@ -745,3 +745,46 @@ fn only_instances_with_the_same_secret_change_rules_and_overrides() {
     let heard = until("rules to be heard of", || late.last_rules()).unwrap();
     assert_eq!((&*heard.text, heard.verified), ("rules: [2]", true));
 }
+
+#[test]
+fn who_only_watches_a_store_is_no_instance_there_and_sees_that_it_loses_data() {
+    let (server, runtime) = (TestRedis::start(), ThreadRuntime::start());
+    let clock = || Arc::new(ManualClock::new(Micros::from_secs(5)));
+    let inside = runtime.handle.enter();
+    let store =
+        crate::RedisStore::at(&StoreUrl::parse(&server.url()).unwrap(), &RedisOptions::default());
+    store.watch_data(clock());
+    drop(inside);
+    let watch = store.instances.watch.get().unwrap();
+    let until_calls = |more: u64| {
+        let before = watch.stats().calls;
+        until_true("some calls", || watch.stats().calls >= before + more);
+    };
+    // Nobody has joined there.
+    until_calls(2);
+    assert_eq!(server.cli(&["ZCARD", "tollgate:1:{control}:live"]), "0");
+    let set = || {
+        let url = server.url();
+        let link = Link::start(&StoreUrl::parse(&url).unwrap(), &RedisOptions::default());
+        let heard = Arc::<RecordingSink>::default();
+        let names = ("tollgate", None);
+        (InstanceChannel::start(link, names, Arc::default(), heard.clone(), clock()), heard)
+    };
+    let inside = runtime.handle.enter();
+    let (one, heard) = set();
+    drop(inside);
+    let act = one.set_override(("api", "k"), "text", None);
+    let status = runtime.handle.block_on(one.published(act, PATIENCE));
+    assert_eq!(status, PublishStatus::Published);
+    until_calls(4);
+    assert_eq!(heard.live.load(Ordering::Relaxed), 1, "it shares its limits with nobody");
+    assert_eq!((watch.stats().overrides, watch.stats().unpublished), (0, 0));
+    assert_eq!(store.data_losses(), 0);
+    runtime.handle.block_on(one.leave(PATIENCE));
+    drop(one);
+    server.tell(&["FLUSHALL"]);
+    until_true("the loss of data", || store.data_losses() == 1);
+    until_calls(2);
+    assert_eq!(server.cli(&["HLEN", "tollgate:1:{control}:overrides"]), "0");
+    assert_eq!((store.data_losses(), store.key_blocked("k".into(), Micros::ZERO)), (1, None));
+}

@@ -13,7 +13,7 @@
 -- what is new to it. Versions are this clock's microseconds, and grow even if the clock does not.
 --
 -- KEYS  head, live, blocks, overrides, rules, log, ends
--- ARGV  instance, epoch if there is none, epoch known, version seen, most blocks, most overrides,
+-- ARGV  instance (empty: it only watches the epoch, and is none of them), epoch if there is none, epoch known, version seen, most blocks, most overrides,
 --       most changes told, most bytes told, then of each fact told: kind, name, 'a' or 's', when,
 --       after, stop, mark, payload.
 --       a: decided so many microseconds ago, knowing of the one with the stamp `after`, and ending so
@@ -185,7 +185,7 @@ for at = 9, #ARGV, 8 do
   local kind, name, fresh = ARGV[at], ARGV[at + 1], ARGV[at + 2] == 'a'
   local stamp, stop = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 5])
   local mark, payload = ARGV[at + 6], ARGV[at + 7]
-  local sealed = string.sub(payload, 1, 3) == 's1,'
+  local sealed = string.sub(payload, 1, 3) == 's2,'
   if fresh then
     stamp = math.max(now - stamp, tonumber(ARGV[at + 4]) + 1)
     if stop > 0 and not sealed then stop = now + stop end
@@ -238,8 +238,10 @@ for at = 1, #listed, 2 do
   end
 end
 
-redis.call('ZADD', LIVE, text(now), ARGV[1])
-redis.call('PEXPIRE', LIVE, LIVE_MS)
+if ARGV[1] ~= '' then
+  redis.call('ZADD', LIVE, text(now), ARGV[1])
+  redis.call('PEXPIRE', LIVE, LIVE_MS)
+end
 redis.call('ZREMRANGEBYSCORE', LIVE, '-inf', '(' .. text(now - ALIVE_US))
 redis.call('ZREMRANGEBYSCORE', LIVE, '(' .. text(now + ALIVE_US), '+inf')
 redis.call('ZREMRANGEBYRANK', LIVE, 0, -LIVE_MAX - 1)

@@ -95,7 +95,8 @@ fn whatever_is_written_over_a_sealed_fact_is_put_back_as_it_was() {
         (old, "an old version"),
         (old_later, "an old version that looks late"),
         (format!("{stamp},0,+,made up"), "no seal"),
-        (format!("{stamp},0,+,s1,x"), "half a seal"),
+        (format!("{stamp},0,+,s2,x"), "half a seal"),
+        (right.replacen(",s2,", ",s1,", 1), "a seal of an earlier format"),
         ("garbage".into(), "garbage"),
         (String::new(), "nothing"),
     ];
