@@ -387,7 +387,7 @@ impl Eq for Limit {}
 impl std::panic::UnwindSafe for Limit {}
 impl std::panic::RefUnwindSafe for Limit {}
 
-/// So many units times `part / whole`, a fraction below 1, rounded up; digit by digit, because the product may have more
+/// Returns `units * part / whole` for a fraction below 1, rounded up; digit by digit, because the product may have more
 /// than 128 bits. Neither number of the fraction has more than 126.
 fn fraction_of(units: u64, part: u128, whole: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
