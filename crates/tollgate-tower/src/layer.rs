@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_LENGTH, ORIGIN};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{Method, Response, request, response};
 use tollgate::headers::Dialect;
 use tower_layer::Layer;
@@ -397,8 +397,10 @@ impl fmt::Debug for LayerConfig {
 pub struct CarriesBody;
 
 /// Returns true for a CORS preflight request without a body, as browsers send it.
+#[cfg(feature = "rules")]
 pub(crate) fn is_bodiless_preflight(head: &request::Parts) -> bool {
-    let has_length = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let has_length =
+        head.headers.get(http::header::CONTENT_LENGTH).is_some_and(|length| length != "0");
     is_preflight(head) && !has_length && head.extensions.get::<CarriesBody>().is_none()
 }
 
