@@ -192,7 +192,9 @@ where
                     }
                 }
                 StateProjected::Inner { future, held } => {
-                    let response = ready!(future.poll(cx))?;
+                    let polled = future.poll(cx);
+                    held.look_at_mark();
+                    let response = ready!(polled)?;
                     let (response, settling) = std::mem::take(held).finish(response);
                     let Some(settling) = settling else { return Poll::Ready(Ok(response)) };
                     RequestState::Settling { settling, response: Some(Box::new(response)) }

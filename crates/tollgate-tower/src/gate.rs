@@ -286,6 +286,10 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// Notes that the work begins now: all waiting is over.
     fn begin(&mut self) {}
 
+    /// Notes that a client that leaves from now on has to pay: the work began after a wait, or some of the request may have been
+    /// sent on, as its [`SendMark`](crate::SendMark) says.
+    fn note_sent(&mut self) {}
+
     /// Settles the charge when the head of the response is ready. The layer awaits the returned future before it
     /// passes the response on.
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>>;

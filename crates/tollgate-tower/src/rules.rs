@@ -378,7 +378,7 @@ fn custom_refusal(own: &OwnRefusal) -> Option<CustomRefusal> {
 struct RulesAdmission<S: InfallibleStore + 'static, C: Clock + 'static> {
     gatekeeper: Arc<Gatekeeper<S, C>>,
     id: ReservationId,
-    /// True if nothing has to be kept once the work begins.
+    /// True if nothing has to be kept once the request cannot leave unpaid any more.
     ends_at_begin: bool,
     reads_response: bool,
     /// Charges that the body settles.
@@ -436,12 +436,17 @@ impl<S: InfallibleStore + 'static, C: Clock + 'static> Admission for RulesAdmiss
 
     fn begin(&mut self) {
         self.began_at = self.began_at.map(|_| self.gatekeeper.now());
+    }
+
+    fn note_sent(&mut self) {
         if std::mem::take(&mut self.ends_at_begin) {
             self.gatekeeper.end(self.id);
         }
     }
 
     fn settle(&mut self, response: &AdmittedResponse<'_>) -> Option<BoxFuture<()>> {
+        // Whoever is answered has not left.
+        self.note_sent();
         let AdmittedResponse { head, cost, is_tunnel, .. } = *response;
         self.measure(|waited| work_outcome(head.status, is_tunnel, waited));
         if cost.is_none() && head.extensions.get::<ChargeStands>().is_some() {

@@ -177,15 +177,27 @@ struct SettlingAdmission {
     config: Arc<LayerConfig>,
     /// True if a response of 2xx makes the connection a tunnel.
     is_connect: bool,
-    /// The mark of the request; `None` if the work begins when the inner service is called.
+    /// The mark of the request until it is seen set; `None` from the start if the work begins when the inner service is called.
     mark: Option<SendMark>,
 }
 
 impl AdmittedRequest {
-    /// Notes that the work begins after a wait.
+    /// Notes that the work begins after a wait. A request with a mark may still leave without paying.
     pub(crate) fn begin(&mut self) {
         if let Some(settling) = &mut self.admission {
             settling.admission.begin();
+            if settling.mark.is_none() {
+                settling.admission.note_sent();
+            }
+        }
+    }
+
+    /// Looks at the mark, and notes if some of the request may have been sent since.
+    pub(crate) fn look_at_mark(&mut self) {
+        if let Some(settling) = &mut self.admission
+            && settling.mark.take_if(|mark| mark.is_sent()).is_some()
+        {
+            settling.admission.note_sent();
         }
     }
 

@@ -141,6 +141,14 @@ fn get_fields(path: &str) -> [(&str, &str); 4] {
     [(":method", "GET"), (":scheme", "http"), (":authority", "app"), (":path", path)]
 }
 
+/// A limit whose requests wait in turn, and one that delays them.
+const WAITING_RULES: &str = "rules:
+  - { name: turns, match: { path: /turns }, key: '{ip}', limits: [5/hour burst 5],
+      fair: { wait: 1h, per_key: 10, total: 10 } }
+  - { name: queue, match: { path: /queue }, key: '{ip}',
+      limits: [{ rate: 1/hour, burst: 400, algorithm: leaky_bucket, queue: true }] }
+";
+
 /// Gives a caller three more units, so that it is the turn of the one that waits. One of the units is charged then.
 fn grant_three(gateway: &GatewayProcess) {
     let path = "/api/keys/turns/ip=127.0.0.1";
@@ -289,7 +297,7 @@ fn who_leaves_before_its_request_is_sent_has_paid_nothing() {
         );
         let estimates =
             [("number", "{ reserve: 4 }"), ("bytes", "{ reserve: '{request.bytes|4}' }")];
-        let rules = estimating_rules(&estimates);
+        let rules = estimating_rules(&estimates).replace("rules:\n", WAITING_RULES);
         let rules = format!(
             "upstreams: {{ app: {app} }}\nroutes: [{{ path: '/{{*rest}}', upstream: app }}]\n{rules}"
         );
@@ -300,6 +308,8 @@ fn who_leaves_before_its_request_is_sent_has_paid_nothing() {
             &store,
             "--key-prefix",
             workers,
+            "--gateway-max-delay",
+            "1h",
             "--store-timeout",
             "1s",
         ];
@@ -317,11 +327,24 @@ fn who_leaves_before_its_request_is_sent_has_paid_nothing() {
             wire.send_frame(frame_kind::RST_STREAM, 0, stream, &cancel).expect("it is open");
             until_true("the units to be back", || left(&gateway, path) == UNITS);
         }
+        // One departs from its queue at once, one waits for its turn.
+        let cancel = 8_u32.to_be_bytes();
+        wire.send_request(9, &get_fields("/queue"), b"").expect("it is open");
+        until_true("the charge", || left(&gateway, "/queue") == 399);
+        wire.send_frame(frame_kind::RST_STREAM, 0, 9, &cancel).expect("it is open");
+        until_true("the unit of the queue to be back", || left(&gateway, "/queue") == 400);
+        gateway.server.check(r#"{"ip":"127.0.0.1","path":"/turns","cost":5}"#);
+        wire.send_request(11, &get_fields("/turns"), b"").expect("it is open");
+        until_true("one to wait for its turn", || waiting(&gateway) == 1);
+        grant_three(&gateway);
+        until_true("the charge", || left(&gateway, "/turns") == 2);
+        wire.send_frame(frame_kind::RST_STREAM, 0, 11, &cancel).expect("it is open");
+        until_true("the unit of the turn to be back", || left(&gateway, "/turns") == 3);
         // Who does not leave is served, and pays.
-        wire.send_request(7, &post("/number"), b"four").expect("it is open");
+        wire.send_request(13, &post("/number"), b"four").expect("it is open");
         until_true("the charge", || left(&gateway, "/number") == UNITS - 4);
         release.store(true, Ordering::Relaxed);
-        assert!(wire.read_stream(7).complete);
+        assert!(wire.read_stream(13).complete);
         assert_eq!(left(&gateway, "/number"), UNITS - 4);
     }
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request};
 use http_body_util::Full;
-use tollgate_rules::{Gatekeeper, InfallibleStore};
+use tollgate_rules::{Ask, Facts, Gatekeeper, InfallibleStore};
 use tollgate_tower::gate::BoxFuture;
 use tollgate_tower::{
-    BodyReadFailure, PeerAddr, RateLimitLayer, RequestBodyHost, RequestBodyMemory, UnsentRequest,
+    BodyReadFailure, PeerAddr, RateLimitLayer, RequestBodyHost, RequestBodyMemory, SendMark,
+    UnsentRequest,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -42,6 +43,27 @@ enum ServerRoom {
     None,
     /// Nobody knows when there is some.
     Later,
+}
+
+/// A server that sends requests on, all with one mark.
+struct SendingHost(SendMark);
+
+impl RequestBodyHost for SendingHost {
+    fn begin(&self, _: &request::Parts) -> Box<dyn RequestBodyMemory> {
+        unreachable!("no rule needs a body")
+    }
+
+    fn resume(&self, _: &request::Parts) -> Option<BoxFuture<Result<(), Response<Bytes>>>> {
+        None
+    }
+
+    fn send_mark(&self, _: &request::Parts) -> Option<SendMark> {
+        Some(self.0.clone())
+    }
+
+    fn respond(&self, _: &request::Parts, _: BodyReadFailure) -> Response<Bytes> {
+        unreachable!("no rule needs a body")
+    }
 }
 
 /// A server that makes room for requests.
@@ -145,4 +167,45 @@ fn check_unsent<S: InfallibleStore + 'static>(gatekeeper: &Arc<Gatekeeper<S, Sha
 fn an_estimate_is_given_back_if_nobody_has_seen_the_request() {
     check_unsent(&gatekeeper(RULES).0);
     check_unsent(&later_gatekeeper(RULES).0);
+}
+
+/// A limit whose requests wait in turn.
+const TURNS: &str = "
+rules:
+  - { name: turns, match: { path: /turns }, key: '{ip}', limits: [1/second burst 2], fair: { wait: 1m, per_key: 9, total: 9 } }
+";
+
+fn check_waiter<S: InfallibleStore + 'static>(gatekeeper: &Arc<Gatekeeper<S, SharedManualClock>>) {
+    for is_sent in [false, true] {
+        let mark = SendMark::default();
+        let layer = layer(gatekeeper).body_host(SendingHost(mark.clone()));
+        let mut service = layer.layer(service_fn(|_: Request<()>| {
+            pending::<Result<Response<Full<Bytes>>, Infallible>>()
+        }));
+        let peek = Facts { path: Some("/turns"), ip: "192.0.2.1".parse().ok(), ..Facts::default() };
+        let units = left(gatekeeper, "/turns", "").try_into().ok();
+        let ask = Ask { facts: peek, cost: units, ..Ask::default() };
+        until_ready(pin!(gatekeeper.decide_by(gatekeeper.rules(), &ask, gatekeeper.now())));
+        assert_eq!(left(gatekeeper, "/turns", ""), 0, "all is used up");
+        let mut waiter = Box::pin(service.call(get("/turns")));
+        for _ in 0..20 {
+            assert!(poll(&mut waiter.as_mut()).is_pending());
+        }
+        assert_eq!(left(gatekeeper, "/turns", ""), 0, "it had its turn");
+        assert_eq!(gatekeeper.stats().reservations, 1, "it may leave");
+        if is_sent {
+            mark.note_sent();
+            assert!(poll(&mut waiter.as_mut()).is_pending());
+            assert_eq!(gatekeeper.stats().reservations, 0, "it has to pay");
+        }
+        drop(waiter);
+        assert_eq!(left(gatekeeper, "/turns", ""), i64::from(!is_sent), "sent: {is_sent}");
+        assert_eq!(gatekeeper.stats().reservations, 0);
+    }
+}
+
+#[test]
+fn who_has_waited_for_its_turn_may_leave_until_its_request_is_sent() {
+    check_waiter(&gatekeeper(TURNS).0);
+    check_waiter(&later_gatekeeper(TURNS).0);
 }
