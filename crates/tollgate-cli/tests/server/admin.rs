@@ -114,9 +114,11 @@ fn rules_are_listed_with_what_they_said() {
         json!({ "allowed": 1, "refused": 0, "refused_by_other": 0, "shadow": 5, "soft": 0, "store_unavailable": 0 })
     );
     assert_eq!(rule("plans")["tiers"], json!({ "free": ["2/hour"], "pro": ["20/hour"] }));
+    let hash = admin.get("/api/keys/api/user=vip")["hash"].clone();
+    assert!(hash.is_string(), "{hash}");
     assert_eq!(
         listed["overrides"],
-        json!([{ "rule": "api", "key": "user=vip", "limits": ["50/hour"],
+        json!([{ "rule": "api", "key": "user=vip", "hash": hash, "limits": ["50/hour"],
                  "until": "2100-01-01T00:00:00.000Z", "run_time": false, "applies": true }])
     );
 }
